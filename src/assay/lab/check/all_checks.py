@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from assay.data.packed_rows import remembered
+from assay.data.renderings.packed_rows import remembered
 from assay.errors import Finding, InputError, worst_first
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import name_line
@@ -225,11 +226,7 @@ def asked(
 
 KEPT = ("rows", "lengths", "leakage", "renderings", "what is trained")
 """Checks whose results depend on rows, settings and the model alone."""
-KINDS: Mapping[str, Callable[..., Finding | Number | SharedItems]] = {
-    "Finding": Finding,
-    "Number": Number,
-    "SharedItems": lambda names, **more: SharedItems(**more, names=tuple(names)),
-}
+KINDS: Any = {each.__name__: each for each in (Finding, Number, SharedItems)}
 
 
 def kept_check(subject: Subject, name: str, check: Check) -> list[Finding | Number | SharedItems]:
@@ -238,19 +235,17 @@ def kept_check(subject: Subject, name: str, check: Check) -> list[Finding | Numb
     rows = [row for made in session.sets.values() for row in made.rows]
     rows += [row for made in session.evaluations.values() for row in made.items]
     tables = [*experiment.stage.values(), *experiment.evaluate.values()]
-    known_by = [encoded_by(session.task, session.learner.encoder(each)) for each in tables]
-    settings = None
-    if None not in known_by:
-        sets = [
-            repr(replace(made, train=(), dev=(), test=())) + repr((len(made.train), len(made.dev)))
-            for made in session.sets.values()
-        ]
-        model = session.learner.fingerprint, session.learner.positions
-        settings = [known_by, sets, model, repr(experiment.model_dump(exclude={"seeds"}))]
+    settings: Any = [encoded_by(session.task, session.learner.encoder(each)) for each in tables]
+    sets = [
+        (replace(made, train=(), dev=(), test=()), len(made.train), len(made.dev))
+        for made in session.sets.values()
+    ]
+    model = session.learner.fingerprint, session.learner.positions
+    settings.append(repr((sets, model, experiment.model_dump(exclude={"seeds"}))))
     told = remembered(
         f"check {name}",
         rows,
-        settings,
+        None if None in settings else settings,
         lambda: [[type(one).__name__, asdict(one)] for one in check(subject)],
     )
     return [KINDS[kind](**values) for kind, values in told]

@@ -35,7 +35,8 @@ from assay.lab.check.subject import (
     spread,
 )
 from assay.lab.data.prepare import find_part
-from assay.lab.models.language_learner import LanguageEncoder, LanguageLearner, language_model
+from assay.lab.models.language_encoder import LanguageEncoder
+from assay.lab.models.language_learner import LanguageLearner, language_model
 from assay.lab.session.session import Session
 from assay.models.load import untrained_rows
 from assay.tasks.task import Task

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard, TypeVar
 
 from assay.data.episode import Completion, Context, Turn
-from assay.data.packed_rows import remembered
+from assay.data.renderings.packed_rows import remembered
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import Finding, InputError, Severity
@@ -184,28 +184,29 @@ def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSett
         turn = encoder.turns(row, messages, "last")[0]
         return turn, encoder.prompt(row, question(session.task, row))
 
-    def facts() -> Iterator[Any]:
+    def facts(row: Row) -> Any:
         """None for a row without an answer, why another cannot be rendered, or what it holds."""
-        told = False
-        for row in each_encoded(encoder, rows, encode, session.observer.work):
-            try:
-                encoded = encode(row)
-            except RenderingError as error:
-                if not told:
-                    session.observer.note(f"a row cannot be rendered: {error}")
-                told = True
-                yield str(error)
-                continue
-            if encoded is None:
-                yield None
-                continue
-            turn, prompt = encoded
-            actions, text = " ".join(map(str, turn.actions)), encoder.decode(turn.actions)
-            sizes = encoder.size(prompt), encoder.size(turn.context), hash(turn.context)
-            yield [turn.context != prompt, actions, text, *sizes]
+        try:
+            encoded = encode(row)
+        except RenderingError as error:
+            return str(error)
+        if encoded is None:
+            return None
+        turn, prompt = encoded
+        sizes = encoder.size(prompt), encoder.size(turn.context), hash(turn.context)
+        actions, text = " ".join(map(str, turn.actions)), encoder.decode(turn.actions)
+        return [turn.context != prompt, actions, text, *sizes]
+
+    def made() -> list[Any]:
+        told: list[Any] = []
+        for own in each_encoded(encoder, rows, facts, session.observer):
+            if isinstance(own, str) and not any(isinstance(each, str) for each in told):
+                session.observer.note(f"a row cannot be rendered: {own}")
+            told.append(own)
+        return told
 
     told_by = encoded_by(session.task, encoder)
-    pairs = [*zip(rows, remembered("golds", rows, told_by, lambda: [*facts()]), strict=True)]
+    pairs = [*zip(rows, remembered("golds", rows, told_by, made), strict=True)]
     answers = tuple(
         Gold(row, partial(encode, row), own[0], array("q", map(int, own[1].split())), *own[2:])
         for row, own in pairs

@@ -15,10 +15,11 @@ from assay.data.csv_files import CsvOptions
 from assay.data.files import atomic_write_text
 from assay.data.formats.formats import MOST_BAD, FileLayout, items_of, shaped
 from assay.data.hub_rows import HubSet, hub_records
+from assay.data.json_files import line_count
 from assay.data.leakage import separate
 from assay.data.loaded import UNREADABLE, Item, LeftOut, Loaded, gather, spread
-from assay.data.packed_rows import packed, read_once
 from assay.data.renderings.hermes import without_end, without_reasoning
+from assay.data.renderings.packed_rows import packed, read_once
 from assay.data.row import Row
 from assay.data.row_checks import FieldCondition, sorted_places, where, without_duplicates
 from assay.data.splits import (
@@ -75,17 +76,13 @@ def by_length(
     """The rows within the limits of a data set's table, and the others. Raises RenderingError."""
     kept, dropped = tuple(rows), {}
     if spec.max_prompt_tokens is not None:
-
-        def prompt_tokens(row: Row) -> int:
-            return encoder.size(encoder.prompt(row, question(task, row)))
-
-        each = each_encoded(encoder, kept, prompt_tokens, observer.work)
-        lengths = [prompt_tokens(row) for row in each]
+        sizes = partial(prompt_tokens, encoder, task)
+        lengths = [*each_encoded(encoder, kept, sizes, observer)]
         kept, dropped[TOO_LONG] = within_tokens(kept, lengths, most=spec.max_prompt_tokens)
     if spec.min_tokens is not None or spec.max_tokens is not None:
-        count = partial(conversation_tokens, encoder, task)
-        each = each_encoded(encoder, kept, count, observer.work)
-        tokens = {row.id: count(row) for row in each}
+        sizes = partial(conversation_tokens, encoder, task)
+        each = each_encoded(encoder, kept, sizes, observer)
+        tokens = {row.id: size for row, size in zip(kept, each, strict=True)}
         for reason, limits in (
             (LONGER, (None, spec.max_tokens)),
             (SHORTER, (spec.min_tokens, None)),
@@ -94,13 +91,18 @@ def by_length(
     return kept, {reason: ids for reason, ids in dropped.items() if ids}
 
 
+def prompt_tokens(encoder: Encoder, task: Task, row: Row) -> int:
+    """Tokens of a row's prompt. Raises RenderingError."""
+    return encoder.size(encoder.prompt(row, question(task, row)))
+
+
 def conversation_tokens(encoder: Encoder, task: Task, row: Row) -> int:
     """Tokens that training sees of a row with its answer, the end of that turn included; those of
     its prompt where it has no answer. Raises RenderingError."""
     try:
         task.target(row)
     except InputError:
-        return encoder.size(encoder.prompt(row, question(task, row)))
+        return prompt_tokens(encoder, task, row)
     (turn,) = gold_turns(encoder, task, row)
     return encoder.size(turn.context) + len(turn.actions)
 
@@ -166,7 +168,8 @@ def _load_rows(spec: DataSpec, task: Task, root: Path, observer: Observer) -> Lo
         lines = hub_records(hub_set(spec), root) if kind == "hf" else None
         place = root / rest if lines is None else spec.source or ""
         items = items_of(lines, spec.format or "", layout, place, MOST_BAD)
-        items = without_duplicates(watched(items, observer))
+        total = line_count(root / rest) if rest.endswith(".jsonl") else 0
+        items = without_duplicates(watched(items, total, observer))
     elif kind == "run":
         assert spec.samples is not None
         items = spread(run_rows(*recorded["samples"], spec.samples.each))
@@ -194,16 +197,16 @@ def _load_rows(spec: DataSpec, task: Task, root: Path, observer: Observer) -> Lo
 READING = "rows read"
 
 
-def watched(items: Iterable[Item], observer: Observer) -> Iterator[Item]:
-    """The items; the observer is told how many there are so far, and at once of the first that
-    cannot be read."""
+def watched(items: Iterable[Item], total: int, observer: Observer) -> Iterator[Item]:
+    """The items; the observer is told how many of a `total`, 0 where it is not known, there are so
+    far, and at once of the first that cannot be read."""
     done, told = 0, False
     for item in items:
         if isinstance(item, LeftOut) and item.reason == UNREADABLE and not told:
             observer.note(f"{item.origin.rpartition(':')[0]}: {item.id}")
             told = True
         done += isinstance(item, Row)
-        observer.work(READING, done, 0)
+        observer.work(READING, done, total)
         yield item
     observer.work(READING, done, done)
 

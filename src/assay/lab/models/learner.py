@@ -4,10 +4,10 @@ A `Learner` opens the experiment's model; its `Encoder` turns rows into what the
 actions into text. A task brings kinds of its own with its hook `learner`. Nothing is opened here.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from assay.data.episode import Context, Turn
 from assay.data.formats.plain_rows import candidate_message
@@ -18,6 +18,7 @@ from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
+from assay.lab.monitor.observer import Observer
 from assay.models.source import EXAMPLES
 from assay.runs.records import PROMPT, prompt_sha256
 from assay.runs.run_directory import RunDirectory
@@ -34,20 +35,15 @@ if TYPE_CHECKING:  # pages prepare data without torch
     from assay.train.update import MicroBatchSize
 
 
-Progress = Callable[[str, int, int], None]
-"""Told what work it is, how many of its parts are done, and of how many."""
-
-
-def quiet(what: str, done: int, total: int) -> None:
-    """Tells nobody."""
+Value = TypeVar("Value")
 
 
 def each_encoded(
-    encoder: "Encoder", rows: Sequence[Row], encode: Callable[[Row], object], progress: Progress
-) -> Iterable[Row]:
-    """The rows, each when `encode` costs little: encoders that are slow do it ahead."""
+    encoder: "Encoder", rows: Sequence[Row], encode: Callable[[Row], Value], observer: Observer
+) -> Iterator[Value]:
+    """What `encode` gives for each row; encoders that are slow do their part ahead."""
     ahead = getattr(encoder, "ahead", None)
-    return ahead(rows, encode, progress) if ahead else rows
+    return map(encode, ahead(rows, encode, observer) if ahead else rows)
 
 
 def encoded_by(task: Task, encoder: "Encoder") -> Any:

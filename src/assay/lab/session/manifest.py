@@ -31,7 +31,7 @@ import assay
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, hash_contents, hash_ids, sha256_text
 from assay.data.hub_rows import open_set
-from assay.data.packed_rows import remembered
+from assay.data.renderings.packed_rows import remembered
 from assay.data.row import Row
 from assay.data.splits import Mixture
 from assay.engines.register import packages_of, recorded

@@ -327,7 +327,7 @@ class Session:
             first_batch_check=self.learner.first_batch_check(stage),
             order=find_order(self.sets, stage.data) if rows is None else None,
             tell=self._teller(stage) if isinstance(stage, DistillStage) else None,
-            progress=self.observer.work,
+            observer=self.observer,
         )
 
     def _rows_of_level(self, stage: StageSpec) -> list[Row] | None:

@@ -10,8 +10,8 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, cast
 
-from assay.data.episode import Context, Episode, Reward, Turn
-from assay.data.packed_rows import remembered
+from assay.data.episode import Context, Episode, Reward
+from assay.data.renderings.packed_rows import remembered
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
 from assay.data.splits import Fixed, RowOrder, packs_of
@@ -31,15 +31,14 @@ from assay.experiment.stage_tables import (
 from assay.experiment.training_settings import ScheduleSpec, schedules_in
 from assay.lab.models.learner import (
     Encoder,
-    Progress,
     drawn_by,
     each_encoded,
     encoded_by,
     gold_turns,
     question,
-    quiet,
     stored_turns,
 )
+from assay.lab.monitor.observer import Observer
 from assay.lab.session.reward_parts import rewards_in
 from assay.models.distilling import Teacher
 from assay.rl.policy import Sampling
@@ -108,7 +107,7 @@ class StageInput:
     """Order in which the stage visits the rows; None: shuffled anew each epoch."""
     tell: Tell | None = None
     """Asks the teacher of a distill stage."""
-    progress: Progress = quiet
+    observer: Observer = Observer()
     """Told how far the rows are written as tokens."""
 
 
@@ -283,15 +282,13 @@ class StoredEpisodes(Sequence[Episode]):
         encoder, self._rows = inputs.encoder, inputs.rows
         self._make = partial(gold_turns, encoder, inputs.task, loss_on=loss_on)
 
-        def measured(turn: Turn) -> tuple[int, int, int]:
-            return encoder.size(turn.context), hash(turn.context), len(turn.actions)
+        def measured(row: Row) -> list[tuple[int, int, int]]:
+            made = [(turn.context, len(turn.actions)) for turn in self._make(row)]
+            return [(encoder.size(context), hash(context), count) for context, count in made]
 
-        def turns() -> list[list[tuple[int, int, int]]]:
-            each = each_encoded(encoder, self._rows, self._make, inputs.progress)
-            return [[*map(measured, self._make(row))] for row in each]
-
+        each = partial(each_encoded, encoder, self._rows, measured, inputs.observer)
         made_by = encoded_by(inputs.task, encoder)
-        self.turns = remembered(f"turns of {loss_on}", self._rows, made_by, turns)
+        self.turns = remembered(f"turns of {loss_on}", self._rows, made_by, lambda: [*each()])
         """By row: the size of each turn's context, what is the same for equal ones, and how many
         actions follow."""
 

@@ -16,11 +16,12 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, cast
 
+from assay.data.episode import message_of, message_values
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json
 from assay.data.loaded import Loaded
 from assay.data.renderings.prepared import LONG, keep, read
-from assay.data.row import Message, Row, ToolCall
+from assay.data.row import Row
 
 LARGE = 4_000_000
 """Bytes of a file from which on it is kept as it was read."""
@@ -57,7 +58,7 @@ def packed(row: Row, least: int = LONG) -> Row:
     JSON cannot give back, as it is."""
     if isinstance(row, PackedRow) or sum(len(each.content) for each in row.messages) < least:
         return row
-    said = [_said(each) for each in row.messages]
+    said = [message_values(each) for each in row.messages]
     same = [name for name, value in row.columns.items() if value == [*row.tools]]
     others = {name: value for name, value in row.columns.items() if name not in same}
     try:
@@ -80,20 +81,11 @@ def _row(short: Mapping[str, Any], content: bytes) -> PackedRow:
 SHORT = ("id", "gold", "conversation", "origin", "extra", "template_options")
 
 
-def _said(message: Message) -> list[Any]:
-    calls = [[call.name, call.arguments, call.id] for call in message.tool_calls]
-    more = [message.tool_call_id, message.reasoning, message.loss, len(message.parts), message.name]
-    return [message.role, message.content, calls, *more]
-
-
 @lru_cache(maxsize=AT_ONCE)
 def _unpacked(content: bytes) -> tuple[Any, ...]:
     text = zlib.decompress(content).decode("utf-8", "surrogatepass")
     said, tools, same, columns = json.loads(text)
-    messages = tuple(
-        Message(role, words, tuple(ToolCall(*call) for call in calls), *more[:3], (), more[4])
-        for role, words, calls, *more in said
-    )
+    messages = tuple(map(message_of, said))
     return messages, tuple(tools), {**dict.fromkeys(same, tools), **columns}
 
 
