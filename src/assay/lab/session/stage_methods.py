@@ -191,7 +191,8 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
     if isinstance(method, Sft) and method.packs:
         together *= max(map(len, method.packs))
     stored = stored_groups_of(method)
-    size, turns = encoder.size, list[tuple[Context, int]]()
+    size: Callable[[Any], int] = encoder.size
+    turns = list[tuple[Context, int]]()
     if isinstance(method, Dpo):
         turns = pair_sizes(method.pairs)
     elif isinstance(method, Sft):
