@@ -191,7 +191,7 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
     if isinstance(method, Sft) and method.packs:
         together *= max(map(len, method.packs))
     stored = stored_groups_of(method)
-    size: Callable[[Any], int] = encoder.size
+    size: Any = encoder.size
     turns = list[tuple[Context, int]]()
     if isinstance(method, Dpo):
         turns = pair_sizes(method.pairs)
@@ -212,7 +212,7 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
             contexts = [*stream.source.contexts.values()]
         turns = [(context, longest) for context in contexts] or [((), longest)]
     return largest_micro_batch(
-        turns, size, together=together, budget=stage.micro_tokens, group=group
+        turns, cast(Any, size), together=together, budget=stage.micro_tokens, group=group
     )
 
 
