@@ -4,30 +4,30 @@
 
 Rows like those of report 000, made here: conversations of 32 messages with twelve tools and 6,600
 to 8,900 tokens; 14,000 of them are 377 MB of JSONL. The baseline is what TRL's SFTTrainer maps over
-such rows: `apply_chat_template` to text, then the tokenizer, once for each row. Measured against
-it, in CPU-seconds: reading the file, rendering each conversation with its bounds, and the same from
-what was prepared before. SmolLM2's tokenizer and the rendering `hermes`, whose
-Jinja the baseline runs; one core. The result
-lies in `benchmarks/results/data`.
+such rows: `apply_chat_template` to text, then the tokenizer, once for each row; it is timed on the
+first rows. Measured against it, in CPU-seconds of all processes and the most memory of the first:
+`assay check` of an SFT stage, which reads, renders and checks all rows, and the same again with
+another seed; what a check of eight rows costs is taken off. SmolLM2's tokenizer, its template by
+`hermes`, or Qwen3's. Results lie in `benchmarks/results/data`.
 """
 
 import json
 import os
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from assay.data.formats.formats import iter_items
-from assay.data.renderings.prepared import prepared
 from assay.data.renderings.rendering import Renderer, chat_template
 from assay.data.renderings.template import qwen_template
-from assay.data.row import Row
 from benchmarks.models import model_folder
 from benchmarks.results import machine, save_result
 
@@ -36,15 +36,37 @@ TEXT = """the report of station which river level falls below mark in winter and
 differs from forecast by more than three percent call again with date of last reading then compare
 average over ten days before answer is given to operator who keeps record for office"""
 WORDS = TEXT.split()
+POOL = [*WORDS * 45, *map(str, random.Random(0).sample(range(99_999), 5 * len(WORDS)))]
+PASSED = 200
+"""Rows that the baseline is timed on."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+SIZES: dict[str, Any] = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 32_768,
+}
+EXPERIMENT = """name = "talks"
+model = "path:model"
+task = "chat"
+
+[data.talks]
+source = "path:rows.jsonl"
+format = "messages"
+
+[stage.sft]
+method = "sft"
+data = "talks"
+rendering = "{rendering}"
+loss_on = "all"
+epochs = 1
+"""
 
 
 def prose(source: random.Random, count: int) -> str:
     """So many words, a tenth of them numbers."""
-    words = []
-    for _ in range(count):
-        number = source.random() < 0.1
-        words.append(str(source.randrange(99_999)) if number else source.choice(WORDS))
-    return " ".join(words)
+    return " ".join(source.choices(POOL, k=count))
 
 
 def tool(source: random.Random, number: int) -> dict[str, Any]:
@@ -95,24 +117,49 @@ def one_pass(tokenizer: Any, file: Path, template: str) -> list[int]:
     return counts
 
 
-def measured(renderer: Renderer, file: Path, rows: int, cache: Path) -> dict[str, Any]:
-    """Milliseconds a row, and passes of template and tokenizer."""
-    template = chat_template(renderer)
-    base, counts = seconds(lambda: one_pass(renderer.tokenizer, file, template))
-    read, items = seconds(lambda: [*iter_items(file, "messages")])
-    talks = [(item.messages, item.tools) for item in items if isinstance(item, Row)]
-    os.environ["ASSAY_CACHE"] = str(cache)
-    rendered, first = seconds(lambda: [hash(prepared(renderer, *t, False)) for t in talks])
-    again, second = seconds(lambda: [hash(prepared(renderer, *t, False)) for t in talks])
-    assert first == second
+def lab(place: Path, tokenizer: Any, rendering: str) -> None:
+    """A lab whose experiment trains a random model on the rows of `rows.jsonl`."""
+    config = LlamaConfig(**SIZES, vocab_size=len(tokenizer), eos_token_id=2, pad_token_id=2)
+    LlamaForCausalLM(config).save_pretrained(place / "model")
+    tokenizer.save_pretrained(place / "model")
+    text = EXPERIMENT.format(rendering=rendering)
+    (place / "talks.toml").write_text(text, encoding="utf-8")
+
+
+def command(place: Path, text: str, *settings: str) -> dict[str, float]:
+    """CPU-seconds of `assay check` with its workers, and its most memory."""
+    environment = {**os.environ, "ASSAY_CACHE": str(place / "cache"), **ONE_THREAD}
+    words = [str(Path(sys.executable).with_name("assay")), "check", text, *settings]
+    process = subprocess.Popen(words, cwd=place, env=environment)
+    _, status, used = os.wait4(process.pid, 0)
+    assert status == 0, status
+    return {"cpu_s": used.ru_utime + used.ru_stime, "peak_mb": used.ru_maxrss / 1e3}
+
+
+def measured(place: Path, tokenizer: Any, rendering: str, rows: int) -> dict[str, Any]:
+    """The commands on all rows, what they cost without rows, and a pass over some."""
+    lab(place, tokenizer, rendering)
+    few = place / "few.jsonl"
+    with (place / "rows.jsonl").open(encoding="utf-8") as stream:
+        few.write_text("".join(islice(stream, min(rows, PASSED))), encoding="utf-8")
+    template = chat_template(Renderer(tokenizer, rendering))
+    base, counts = seconds(lambda: one_pass(tokenizer, few, template))
+    short = place / "short.jsonl"
+    short.write_text("".join(few.read_text(encoding="utf-8").splitlines(True)[:8]))
+    command(place, "talks.toml", "--set", 'data.talks.source="path:short.jsonl"')  # times the model
+    idle = command(place, "talks.toml", "--set", 'data.talks.source="path:short.jsonl"')
+    first = command(place, "talks.toml")
+    again = command(place, "talks.toml", "--set", "seeds=[7]")
+    each = base / len(counts)
     return {
         "tokens": [min(counts), max(counts)],
-        "pass_ms": base / rows * 1e3,
-        "read_ms": read / rows * 1e3,
-        "rendered_ms": rendered / rows * 1e3,
-        "again_ms": again / rows * 1e3,
-        "passes": (read + rendered) / base,
-        "passes_again": (read + again) / base,
+        "pass_ms": each * 1e3,
+        "without_rows": idle,
+        "first": first,
+        "again": again,
+        "passes": (first["cpu_s"] - idle["cpu_s"]) / rows / each,
+        "again_s": again["cpu_s"] - idle["cpu_s"],
+        "memory_mb": max(first["peak_mb"], again["peak_mb"]) - idle["peak_mb"],
     }
 
 
@@ -120,24 +167,22 @@ def main() -> None:
     """Measure, print and save."""
     parser = ArgumentParser(prog="python -m benchmarks.data")
     parser.add_argument("--rows", type=int, default=14_000)
-    rows = parser.parse_args().rows
-    folder = model_folder("smollm2")
-    thinking = AutoTokenizer.from_pretrained(folder)
+    parser.add_argument("--only", choices=("hermes", "qwen3"))
+    arguments = parser.parse_args()
+    rows = arguments.rows
+    own, thinking = (AutoTokenizer.from_pretrained(model_folder("smollm2")) for _ in range(2))
     thinking.chat_template = qwen_template(handler=False)
-    renderers = {
-        "hermes": Renderer(AutoTokenizer.from_pretrained(folder), "hermes"),
-        "qwen3": Renderer(thinking, "template"),
-    }
-    with tempfile.TemporaryDirectory() as place:
-        file = Path(place) / "rows.jsonl"
-        with file.open("w", encoding="utf-8") as stream:
-            stream.writelines(json.dumps(conversation(n)) + "\n" for n in range(rows))
-        result: dict[str, Any] = {"rows": rows, "megabytes": file.stat().st_size / 1e6}
-        for name, renderer in renderers.items():
-            result[name] = measured(renderer, file, rows, Path(place) / name)
-    result["machine"] = machine()
-    print(json.dumps(result, indent=1))
-    save_result("data", f"{rows}-rows", result)
+    kinds = {"hermes": (own, "hermes"), "qwen3": (thinking, "template")}
+    for name in [arguments.only] if arguments.only else kinds:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "rows.jsonl"
+            with file.open("w", encoding="utf-8") as stream:
+                stream.writelines(json.dumps(conversation(n)) + "\n" for n in range(rows))
+            result = {"rows": rows, "megabytes": file.stat().st_size / 1e6, "template": name}
+            result |= measured(Path(folder), *kinds[name], rows)
+            result["machine"] = machine()
+            print(json.dumps(result, indent=1))
+            save_result("data", f"{name}-{rows}-rows", result)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from assay.data.formats.formats import FORMATS, WRITERS, read_rows
 from assay.data.renderings.rendering import Renderer
 from assay.experiment.data_tables import DataSpec
 from assay.lab.data.prepare import prepare
-from assay.lab.models.language_learner import LanguageEncoder
+from assay.lab.models.language_encoder import LanguageEncoder
 from assay.tasks.task import task
 from tests.cli.conftest import call
 from tests.data.chat import tokenizer

@@ -8,7 +8,7 @@ from assay.data.renderings.rendering import Renderer
 from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.data.prepare import prepare_set
-from assay.lab.models.language_learner import LanguageEncoder
+from assay.lab.models.language_encoder import LanguageEncoder
 from assay.labs.math.task import PUBLISHED
 from assay.tasks.task import BenchmarkOptions, benchmark, task
 from tests.data.chat import tokenizer

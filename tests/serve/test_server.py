@@ -15,7 +15,7 @@ import pytest
 from assay.agents.http import HOST, bound
 from assay.data.renderings.rendering import Renderer
 from assay.errors import InputError
-from assay.lab.models.language_learner import LanguageEncoder
+from assay.lab.models.language_encoder import LanguageEncoder
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling

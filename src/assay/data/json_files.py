@@ -86,6 +86,14 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise _damaged(error, path, line + 1) from error
 
 
+def line_count(path: Path) -> int:
+    """How many lines a file has; 0 where there is none."""
+    if not path.is_file():
+        return 0
+    with path.open("rb") as stream:
+        return sum(block.count(b"\n") for block in iter(partial(stream.read, 1 << 20), b""))
+
+
 def _damaged(error: OSError, path: Path, line: int) -> DataError:
     return DataError(f"is cut or damaged: {error}", file=path, line=line, fix="pack it again")
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from assay.data.conversation import stored_messages
-from assay.data.hashing import canonical_json
+from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import ABSENT, DataError, Item, LeftOut, at_path, error_at
 from assay.data.row import Row
 from assay.data.tools import function_names
@@ -80,7 +80,7 @@ def conflicts(rows: Sequence[Row]) -> list[tuple[str, str]]:
     for row in rows:
         # A row of several turns asks what is in `entry` beside its messages.
         more = [list(row.tools), row.extra.get("entry"), dict(row.template_options)]
-        question = canonical_json([stored_messages(row.prompt), *more])
+        question = sha256_text(canonical_json([stored_messages(row.prompt), *more]))
         completion = [asdict(message) for message in row.messages[len(row.prompt) :]]
         answer = canonical_json(completion if row.gold is None else row.gold)
         id_, wanted = first.setdefault(question, (row.id, answer))

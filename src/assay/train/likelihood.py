@@ -109,7 +109,7 @@ def likelihood_batch(episodes: Sequence[Episode], temperature: float = 1.0) -> P
 class Sft:
     """See `checkpoint.Method`."""
 
-    episodes: tuple[Episode, ...]
+    episodes: Sequence[Episode]
     batch: int
     """Episodes per optimizer update."""
     seed: int

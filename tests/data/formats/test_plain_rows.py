@@ -14,7 +14,7 @@ from assay.data.formats.plain_rows import REVERSED, candidate_message
 from assay.data.loaded import DataError, Remark, gather
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row, ToolCall
-from assay.lab.models.language_learner import LanguageEncoder
+from assay.lab.models.language_encoder import LanguageEncoder
 from assay.lab.models.learner import stored_turns
 from assay.tasks.task import task
 from tests.data.chat import tokenizer

@@ -10,7 +10,7 @@ from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.data.prepare import DataSet, prepare
-from assay.lab.models.language_learner import LanguageEncoder
+from assay.lab.models.language_encoder import LanguageEncoder
 from assay.tasks.task import task
 from tests.data.chat import tokenizer
 from tests.lab.sound_lab import add_row, found, look, make_sound_lab

@@ -20,7 +20,7 @@ from assay.lab.data.prepare import (
     describe,
     prepare,
 )
-from assay.lab.models.language_learner import LanguageEncoder
+from assay.lab.models.language_encoder import LanguageEncoder
 from assay.tasks.task import task
 from tests.data.chat import tokenizer
 from tests.lab.sound_lab import make_sound_lab

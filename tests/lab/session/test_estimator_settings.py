@@ -7,7 +7,7 @@ import pytest
 from assay.data.renderings.rendering import Renderer
 from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, RceStage, steps_of
-from assay.lab.models.language_learner import LanguageEncoder
+from assay.lab.models.language_encoder import LanguageEncoder
 from assay.lab.session.stage_methods import (
     schedules_of,
 )

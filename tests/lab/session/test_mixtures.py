@@ -20,7 +20,7 @@ from assay.lab.data.prepare import (
     find_part,
     prepare_set,
 )
-from assay.lab.models.language_learner import LanguageEncoder
+from assay.lab.models.language_encoder import LanguageEncoder
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.manifest import make_manifest
 from assay.lab.session.session import Session

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.metadata import version
@@ -37,54 +37,95 @@ WAIT_SECONDS = 60
 TABLE = "CREATE TABLE IF NOT EXISTS prepared (key BLOB UNIQUE, used INTEGER, head TEXT, ids BLOB)"
 
 
+Packed = tuple[str, bytes]
+"""What lies under a key: a line of JSON, and bytes."""
+
+
 def prepared(
     renderer: Renderer,
     messages: Sequence[Message],
     tools: Sequence[Mapping[str, Any]],
     generation: bool,
+    known: dict[bytes, Packed] | None = None,
 ) -> RenderedConversation:
-    """The conversation, or with `generation` the prompt, as rendered before, else rendered now and
-    kept. Raises RenderingError."""
-    render: Callable[..., RenderedConversation]
-    render = renderer.rendered_prompt if generation else renderer.conversation
-    maker = renderer.maker if sum(len(m.content) for m in messages) >= LONG else ""
-    if not maker:
-        return render(messages, tools)
-    known_by = repr((maker, _code(), generation, tuple(messages), tuple(tools)))
-    key = hashlib.sha256(known_by.encode("utf-8", "surrogatepass")).digest()
+    """The conversation, or with `generation` the prompt: one of the `known`, which it joins, or as
+    it was rendered before, else rendered now and kept. Raises RenderingError."""
+    known = {} if known is None else known
+    key, before = _keys(renderer, messages, tools, generation)
+    if key not in known:
+        long = renderer.maker and sum(len(message.content) for message in messages) >= LONG
+        if (stored := read(key) if long else None) is None:
+            render = renderer.rendered_prompt if generation else renderer.conversation
+            stored = _packed(render(messages, tools))
+            if long:
+                keep(key, stored)
+        known[key] = stored
+    made = _unpacked(known[key])
+    prompt = None if generation else made.prompt_before(len(messages) - 1)
+    if prompt and before not in known:
+        known[before] = _packed(prompt, known[key])
+    return made
+
+
+def _keys(
+    renderer: Renderer,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    generation: bool,
+) -> tuple[bytes, bytes]:
+    """By what a conversation is known, and the prompt before its last message."""
+    maker = repr((renderer.maker or renderer.fingerprint, tuple(tools)))
+    *parts, last = (text.encode("utf-8", "surrogatepass") for text in (maker, *map(repr, messages)))
+    digest = hashlib.sha256(b"".join(parts))
+    before = digest.copy()
+    before.update(b"prompt")
+    digest.update(last + (b"prompt" if generation else b"whole"))
+    return digest.digest(), before.digest()
+
+
+def _packed(made: RenderedConversation, whole: Packed | None = None) -> Packed:
+    """A conversation with its token ids in two bytes each where that is enough, else in four: those
+    of a `whole` that it begins."""
+    wide = max(made.tokens, default=0) >= 2**16
+    kind = json.loads(whole[0])[0] if whole else "HI"[wide]
+    head = json.dumps([kind, len(made.tokens), made.message_spans, made.rewritten])
+    return head, whole[1] if whole else array(kind, made.tokens).tobytes()
+
+
+def _unpacked(kept: Packed) -> RenderedConversation:
+    kind, count, spans, rewritten = json.loads(kept[0])
+    tokens = tuple(array(kind, kept[1])[:count])
+    return RenderedConversation(tokens, tuple(map(tuple, spans)), tuple(rewritten))
+
+
+def read(key: bytes) -> Packed | None:
+    """What this code kept under a key; None for nothing, for what is not as it was written, and
+    where the cache cannot be used, which costs time and nothing else."""
+    key = hashlib.sha256(_code().encode() + key).digest()
     try:
         store = _store(cache_root(), os.getpid(), threading.get_ident())
-        kept = _read(store, key)
-    except (sqlite3.Error, OSError):  # a cache that is damaged or closed costs time, nothing else
-        return render(messages, tools)
-    if kept is None:
-        _keep(store, key, kept := render(messages, tools))
-    return kept
-
-
-def _read(store: sqlite3.Connection, key: bytes) -> RenderedConversation | None:
-    """What is kept under a key; None for nothing, and for what is not as it was written."""
-    query = "SELECT used, head, ids FROM prepared WHERE key = ?"
-    if (row := store.execute(query, (key,)).fetchone()) is None:
+        query = "SELECT used, head, ids FROM prepared WHERE key = ?"
+        if (row := store.execute(query, (key,)).fetchone()) is None:
+            return None
+        used, head, ids = row
+        digest, _, rest = head.partition(" ")
+        if digest != _digest(rest, ids):
+            store.execute("DELETE FROM prepared WHERE key = ?", (key,))
+            return None
+        now = int(time.time())
+        if now - used > DAY:
+            store.execute("UPDATE prepared SET used = ? WHERE key = ?", (now, key))
+        return rest, ids
+    except (sqlite3.Error, OSError):
         return None
-    used, head, ids = row
-    digest, _, rest = head.partition(" ")
-    if digest != _digest(rest, ids):
-        store.execute("DELETE FROM prepared WHERE key = ?", (key,))
-        return None
-    now = int(time.time())
-    if now - used > DAY:
-        store.execute("UPDATE prepared SET used = ? WHERE key = ?", (now, key))
-    kind, spans, rewritten = json.loads(rest)
-    return RenderedConversation(tuple(array(kind, ids)), tuple(map(tuple, spans)), tuple(rewritten))
 
 
-def _keep(store: sqlite3.Connection, key: bytes, made: RenderedConversation) -> None:
-    kind = "H" if max(made.tokens, default=0) < 2**16 else "I"
-    rest, ids = json.dumps([kind, made.message_spans, made.rewritten]), array(kind, made.tokens)
-    head = f"{_digest(rest, ids.tobytes())} {rest}"
-    values = key, int(time.time()), head, ids.tobytes()
-    with suppress(sqlite3.Error):  # such as a full disk
+def keep(key: bytes, value: Packed) -> None:
+    """Write a value under a key, unless the disk is full or the cache cannot be used."""
+    key = hashlib.sha256(_code().encode() + key).digest()
+    values = key, int(time.time()), f"{_digest(*value)} {value[0]}", value[1]
+    with suppress(sqlite3.Error, OSError):
+        store = _store(cache_root(), os.getpid(), threading.get_ident())
         written = store.execute("INSERT OR IGNORE INTO prepared VALUES (?, ?, ?, ?)", values)
         if (written.lastrowid or 0) % CHECKED == 0:
             _shrink(store)
@@ -96,15 +137,11 @@ def _digest(head: str, ids: bytes) -> str:
 
 @cache
 def _code() -> str:
-    """The sha256 of the code that renders, and the versions of the libraries that it calls."""
-    here = Path(__file__).parent
-    files = [
-        *sorted(here.glob("*.*")),
-        here.parent / "conversation.py",
-        here.parent / "encoding.py",
-    ]
-    digests = [sha256_file(file) for file in files]
-    return canonical_json([digests, *map(version, ("transformers", "tokenizers", "jinja2"))])
+    """The sha256 of Assay's code, and the versions of the libraries that it renders with."""
+    kinds = ("*.py", "*.jinja")
+    files = sorted(f for kind in kinds for f in Path(__file__).parents[2].rglob(kind))
+    names = ("transformers", "tokenizers", "jinja2")
+    return canonical_json([[*map(sha256_file, files)], *map(version, names)])
 
 
 @lru_cache(maxsize=16)
@@ -120,6 +157,10 @@ def _store(folder: Path, process: int, thread: int) -> sqlite3.Connection:
     store.execute(TABLE)
     _shrink(store)
     return store
+
+
+close_store = _store.cache_clear
+"""Closes the connections; the next use opens its own."""
 
 
 def _shrink(store: sqlite3.Connection) -> None:

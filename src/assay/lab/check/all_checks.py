@@ -11,10 +11,12 @@ and clips.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from assay.data.renderings.packed_rows import remembered
 from assay.errors import Finding, InputError, worst_first
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import name_line
@@ -30,6 +32,7 @@ from assay.lab.check.subject import Number, Seen, SharedItems, Subject
 from assay.lab.check.work import helper_memory, preference_pairs, room, speed
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.models.language_learner import LANGUAGE_MODEL
+from assay.lab.models.learner import encoded_by
 from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.session.session import Session
 from assay.lab.session.tool_stage import translations
@@ -216,9 +219,36 @@ def asked(
         subject = Subject(sharing)
         for done, (name, check) in enumerate(checks.items()):
             observer.work("checking", done, len(checks), name)
-            seen += check(subject)
+            seen += kept_check(subject, name, check) if name in KEPT else check(subject)
     observer.work("checking", len(checks), len(checks))
     return seen
+
+
+KEPT = ("rows", "lengths", "leakage", "renderings", "what is trained")
+"""Checks whose results depend on rows, settings and the model alone."""
+KINDS: Any = {each.__name__: each for each in (Finding, Number, SharedItems)}
+
+
+def kept_check(subject: Subject, name: str, check: Check) -> list[Finding | Number | SharedItems]:
+    """What a check says, as it was when all that it depends on was the same."""
+    session, experiment = subject.session, subject.session.experiment
+    rows = [row for made in session.sets.values() for row in made.rows]
+    rows += [row for made in session.evaluations.values() for row in made.items]
+    tables = [*experiment.stage.values(), *experiment.evaluate.values()]
+    settings: Any = [encoded_by(session.task, session.learner.encoder(each)) for each in tables]
+    sets = [
+        (replace(made, train=(), dev=(), test=()), len(made.train), len(made.dev))
+        for made in session.sets.values()
+    ]
+    model = session.learner.fingerprint, session.learner.positions
+    settings.append(repr((sets, model, experiment.model_dump(exclude={"seeds"}))))
+    told = remembered(
+        f"check {name}",
+        rows,
+        None if None in settings else settings,
+        lambda: [[type(one).__name__, asdict(one)] for one in check(subject)],
+    )
+    return [KINDS[kind](**values) for kind, values in told]
 
 
 def gather(seen: Sequence[Finding | Number | SharedItems]) -> CheckResult:

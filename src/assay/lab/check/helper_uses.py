@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.data.episode import tokens_of
 from assay.errors import Finding, InputError
 from assay.experiment.price_table import units
 from assay.experiment.stage_tables import DistillStage, SamplingStage
@@ -83,7 +82,7 @@ def judged_with(subject: Subject, name: str) -> list[JudgedCompletions]:
     for evaluation in session.evaluations.values():
         if asking := rewards_asking(evaluation.score, name):
             golds = subject.golds_of_items(evaluation).answers
-            prompt = sum(len(tokens_of(gold.prompt)) for gold in golds) / max(len(golds), 1)
+            prompt = sum(gold.prompt_size for gold in golds) / max(len(golds), 1)
             items = sum(asked_items(session.experiment, evaluation, subject))
             tokens = prompt + evaluation.spec.sampling.max_tokens
             count = items * evaluation.spec.repeats

@@ -35,7 +35,8 @@ from assay.lab.check.subject import (
     spread,
 )
 from assay.lab.data.prepare import find_part
-from assay.lab.models.language_learner import LanguageEncoder, LanguageLearner, language_model
+from assay.lab.models.language_encoder import LanguageEncoder
+from assay.lab.models.language_learner import LanguageLearner, language_model
 from assay.lab.session.session import Session
 from assay.models.load import untrained_rows
 from assay.tasks.task import Task
@@ -190,8 +191,9 @@ def renderings(subject: Subject) -> Seen:
             what = f"{place}: rows cannot be rendered by {stage.rendering!r}"
             fix, why = "choose another rendering, or leave these rows out", f"; {broken[0][1]}"
             yield from on_rows("error", what, [id_ for id_, _ in broken], whole, fix, why)
-        if elsewhere := [gold for gold in golds.answers if gold.context != gold.prompt]:
-            sides = tokens_of(elsewhere[0].prompt), tokens_of(elsewhere[0].context)
+        if elsewhere := [gold for gold in golds.answers if gold.trained_elsewhere]:
+            turn, prompt = elsewhere[0].encode()
+            sides = tokens_of(prompt), tokens_of(turn.context)
             tokenizer = language_model(subject.session.learner, CHECKING).base.tokenizer
             what = f"{place}: answers are trained after another prompt than they are sampled after"
             fix = "choose a rendering whose prompt begins its conversation"
@@ -223,7 +225,7 @@ def reencoded(subject: Subject, place: str, stage: StageSpec, golds: tuple[Gold,
     base, renderer = learner.base, learner.encoder(stage).renderer
     changed: list[tuple[str, str]] = []
     for gold in golds:
-        spoken = [t for t in gold.actions if t not in base.end_tokens]
+        spoken = [t for t in gold.tokens if t not in base.end_tokens]
         again = [*renderer.text(gold.text)]
         if spoken != again:
             difference = first_difference(base.tokenizer, spoken, again)
@@ -279,7 +281,13 @@ class Trained:
     stage: SftStage
     encoder: LanguageEncoder
     empties_thought: bool
-    talks: tuple[tuple[Row, tuple[Message, ...]], ...]
+    task: Task
+    rows: tuple[Row, ...]
+
+    @property
+    def talks(self) -> Iterator[tuple[Row, tuple[Message, ...]]]:
+        """Each row with its conversation, made as it is asked for."""
+        return ((row, conversation(self.task, row)) for row in self.rows)
 
     @property
     def renderer(self) -> Renderer:
@@ -291,19 +299,16 @@ class Trained:
         """Rows from all over that can be rendered: their id, what is trained of them, and what
         would be if every message were."""
         rows = []
-        for row, messages in spread(self.talks, COMPARED):
+        for row in spread(self.rows, COMPARED):
+            messages = conversation(self.task, row)
             with suppress(RenderingError):  # shown by `round_trip`
                 every = self.encoder.turns(row, messages, "all")
                 rows.append((row.id, self.encoder.turns(row, messages, self.stage.loss_on), every))
         return rows
 
-    @property
-    def learned(self) -> list[Message]:
-        """The assistant messages that are trained."""
-        spoken = [spoken_by(messages) for _, messages in self.talks]
-        return [
-            m for turns in spoken for m in (turns[-1:] if self.stage.loss_on == "last" else turns)
-        ]
+    def learned(self, messages: Sequence[Message]) -> list[Message]:
+        """The assistant messages of a conversation that are trained."""
+        return spoken_by(messages)[-1 if self.stage.loss_on == "last" else 0 :]
 
 
 def trained(subject: Subject) -> Seen:
@@ -324,8 +329,7 @@ def trained(subject: Subject) -> Seen:
             yield Finding("error", f"stage.{name}: the rendering fails", str(error), fix)
             continue
         rows = find_part(session.sets, stage.data)
-        talks = tuple((row, conversation(session.task, row)) for row in rows)
-        training = Trained(name, stage, encoder, empties, talks)
+        training = Trained(name, stage, encoder, empties, session.task, rows)
         yield from share(training)
         yield from ends(training, learner.base.end_tokens)
         yield from special_tokens(training)
@@ -345,9 +349,10 @@ def on_the_models_embedding(experiment: Experiment, stage: StageSpec) -> bool:
 def new_tokens(subject: Subject, learner: LanguageLearner, name: str, stage: StageSpec) -> Seen:
     """Added tokens whose embedding was never trained, in what an adapter learns from."""
     golds = subject.golds_of_data(stage.data, stage).answers
-    read = [{*tokens_of(gold.context), *gold.actions} for gold in golds]
     added = learner.base.tokenizer.added_tokens_decoder
-    used = sorted(set(added) & set().union(*read))
+    turns = (gold.encode()[0] for gold in golds)
+    read = [added.keys() & {*tokens_of(turn.context), *turn.actions} for turn in turns]
+    used = sorted(set().union(*read))
     vocabulary = learner.base.config.get_text_config().vocab_size
     new = untrained_rows(learner.folder, vocabulary, used) if used else set()
     if not new:
@@ -364,8 +369,8 @@ def new_tokens(subject: Subject, learner: LanguageLearner, name: str, stage: Sta
 
 def share(training: Trained) -> Seen:
     """How many of the assistant's messages and tokens are trained."""
-    messages = sum(len(spoken_by(messages)) for _, messages in training.talks)
-    learned = len(training.learned)
+    both = [(len(spoken_by(m)), len(training.learned(m))) for _, m in training.talks]
+    messages, learned = (sum(counts) for counts in zip(*both, strict=True)) if both else (0, 0)
     if not messages:
         return
     some_tokens = sum(sum(t.loss_mask) for _, turns, _ in training.encoded for t in turns)
@@ -378,7 +383,7 @@ def share(training: Trained) -> Seen:
     as_user = sum(any(map(is_tool_result, messages)) for _, messages in training.talks)
     evidence = f"{tokens:.0%} of the assistant's tokens"
     if as_user:
-        evidence += f"; in {share_of(as_user, len(training.talks))} rows tool results come as user "
+        evidence += f"; in {share_of(as_user, len(training.rows))} rows tool results come as user "
         evidence += "messages, so that every call stands in a turn of its own"
     severity = "warning" if as_user or tokens < LITTLE else "note"
     what = f"stage.{training.name}: loss_on = 'last' trains {share_of(learned, messages)} of the "
@@ -428,23 +433,26 @@ def special_tokens(training: Trained) -> Seen:
     what = f"stage.{training.name}: answers end with {end!r} as text, before the token itself"
     fix = f'take it off: [data.{training.stage.data.partition(".")[0]}] cut_end = "{end}"'
     why = "; the model would learn to spell it in pieces"
-    yield from on_rows("error", what, ending, len(training.talks), fix, why)
+    yield from on_rows("error", what, ending, len(training.rows), fix, why)
     if spelled:
         counts = ", ".join(f"{token!r} in {len(ids)}" for token, ids in sorted(spelled.items()))
         kept = ", ".join(f'"{token}"' for token in sorted({*spelled, *training.renderer.kept}))
         what = f"stage.{training.name}: answers spell special tokens, trained as ordinary text"
         fix = f"keep_special = [{kept}] in the stage and its evaluations trains the tokens "
         fix += "themselves; else leave it so"
-        yield Finding("warning", what, f"{counts} of {len(training.talks)} rows", fix)
+        yield Finding("warning", what, f"{counts} of {len(training.rows)} rows", fix)
 
 
 def empty_blocks(training: Trained) -> Seen:
     """Answers without reasoning under a rendering that writes an empty think block for it."""
-    silent = [m for m in training.learned if not split_thought(m)[0].strip()]
-    if not training.empties_thought or not silent:
+    if not training.empties_thought:
+        return
+    every = [m for _, messages in training.talks for m in training.learned(messages)]
+    silent = [m for m in every if not split_thought(m)[0].strip()]
+    if not silent:
         return
     what = f"stage.{training.name}: answers without reasoning teach the model not to think"
-    told = f"{share_of(len(silent), len(training.learned))} trained messages; by "
+    told = f"{share_of(len(silent), len(every))} trained messages; by "
     told += f"{training.renderer.name!r} the think block before them is empty"
     fix = "give the answers their reasoning, train by a rendering that writes none (qwen3_fc), or "
     fix += "leave it so if a model that does not think is wanted"
@@ -453,9 +461,11 @@ def empty_blocks(training: Trained) -> Seen:
 
 def lost_text(training: Trained) -> Seen:
     """Text beside calls, which BFCL's handler leaves out once more messages follow."""
+    if training.renderer.name != "qwen3_fc":
+        return
     earlier = [m for _, messages in training.talks for m in spoken_by(messages)[:-1]]
     beside = [m for m in earlier if m.tool_calls and split_thought(m)[1].strip()]
-    if beside and training.renderer.name == "qwen3_fc":
+    if beside:
         what = f"stage.{training.name}: text next to calls is trained and then lost"
         told = f"{share_of(len(beside), len(earlier))} earlier messages have both; BFCL's handler "
         fix = "leave the text out of such messages, or accept that later prompts miss it"

@@ -175,18 +175,15 @@ def rows(subject: Subject) -> Seen:
     yield from without_answers(subject)
     session = subject.session
     for name in dict.fromkeys(data for _, _, data in reading(session)):
-        answers = [
-            (row, target_messages(session.task, row)) for row in find_part(session.sets, name)
-        ]
-        whole = [(row, messages[-1]) for row, messages in answers if messages]
-        bare = [
-            with_line(row)
-            for row, answer in whole
-            if not answer.tool_calls  # and no visible character beside its reasoning
-            and not any(c.isprintable() and c != " " for c in split_thought(answer)[1])
-        ]
-        if len(bare) > max(1, BLANK * len(whole)):
-            told = f"{share_of(len(bare), len(whole))}, such as {bare[0]}"
+        bare, whole = [], 0
+        for row in find_part(session.sets, name):
+            if messages := target_messages(session.task, row):
+                whole, answer = whole + 1, messages[-1]
+                # No call, and no visible character beside its reasoning.
+                shown = (c.isprintable() and c != " " for c in split_thought(answer)[1])
+                bare += [] if answer.tool_calls or any(shown) else [with_line(row)]
+        if len(bare) > max(1, BLANK * whole):
+            told = f"{share_of(len(bare), whole)}, such as {bare[0]}"
             fix = "they teach the model to end at once; give them a text, or leave the rows out"
             yield Finding("warning", f"data.{name}: answers are empty or blank", told, fix)
     yield from unread(subject)
@@ -335,7 +332,7 @@ def conversation_lengths(subject: Subject, name: str) -> list[int]:
     sizes: list[int] = []
     for part in (name, f"{name}.dev", f"{name}.test"):
         golds = subject.golds_of_data(part, rendering)
-        sizes += [gold.context_size + len(gold.actions) for gold in golds.answers]
+        sizes += [gold.context_size + len(gold.tokens) for gold in golds.answers]
         bare = [row for row in data.part(part) if row.id in set(golds.missing)]
         sizes += [encoder.size(encoder.prompt(row, question(session.task, row))) for row in bare]
     return sizes
@@ -345,7 +342,7 @@ def measured(place: str, golds: Golds, others: Iterable[int] = ()) -> Seen:
     """Statistics of prompts, also of `others` that have no answer, and of answers."""
     for what, counts in (
         ("prompt", [*(gold.prompt_size for gold in golds.answers), *others]),
-        ("answer", [len(gold.actions) for gold in golds.answers]),
+        ("answer", [len(gold.tokens) for gold in golds.answers]),
     ):
         statistics = length_statistics(counts)
         yield Number(place, f"{what}_tokens_mean", statistics.mean)
@@ -358,7 +355,7 @@ def compared(subject: Subject, place: str, golds: Golds, limit: int | None) -> S
     """Answers longer than `max_tokens`, and rows that the model cannot hold."""
     whole = len(golds.answers)
     if limit is not None:
-        cut = [gold.row.id for gold in golds.answers if len(gold.actions) > limit]
+        cut = [gold.row.id for gold in golds.answers if len(gold.tokens) > limit]
         what = f"{place}: gold answers are longer than sampling.max_tokens = {limit}"
         fix = "the full reward is out of reach there; raise max_tokens or drop these rows"
         yield from on_rows("warning", what, cut, whole, fix)
@@ -367,7 +364,7 @@ def compared(subject: Subject, place: str, golds: Golds, limit: int | None) -> S
     over = [
         gold.row.id
         for gold in golds.answers
-        if gold.prompt_size + (len(gold.actions) if limit is None else limit) > window
+        if gold.prompt_size + (len(gold.tokens) if limit is None else limit) > window
     ]
     what = f"{place}: rows do not fit into the model's {window} positions"
     fix = "set data.NAME.max_prompt_tokens, or lower sampling.max_tokens"

@@ -3,12 +3,15 @@
 Gold answers are encoded once and shared. Nothing is judged here.
 """
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, TypeVar
 
-from assay.data.episode import Completion, Context
+from assay.data.episode import Completion, Context, Turn
+from assay.data.renderings.packed_rows import remembered
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import Finding, InputError, Severity
@@ -17,7 +20,7 @@ from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import CommonStage, SamplingStage, StageSpec
 from assay.lab.data.prepare import find_part
-from assay.lab.models.learner import question
+from assay.lab.models.learner import each_encoded, encoded_by, question
 from assay.lab.session.evaluation import Evaluation
 from assay.lab.session.session import Session
 from assay.tasks.task import Task
@@ -68,16 +71,22 @@ class Gold:
     """A row's gold answer as actions, and as the text that rewards would see of them."""
 
     row: Row
-    prompt: Context
-    """What the policy reads when it samples."""
-    context: Context
-    """The context of the answer in training."""
-    actions: tuple[int, ...]
-    """The answer's tokens, the end of the turn included; or the candidates that it picks."""
+    encode: Callable[[], Any]
+    """The answer as it is trained, and what the policy reads when it samples."""
+    trained_elsewhere: bool
+    """Whether the answer is trained after something else than it is sampled after."""
+    tokens: array
     text: str
     prompt_size: int
     context_size: int
-    """Tokens of the prompt and of the context."""
+    """Tokens of the prompt and of the context of training."""
+    context_key: int
+    """The same for equal contexts."""
+
+    @property
+    def actions(self) -> tuple[int, ...]:
+        """The answer's tokens, the end of the turn included; or the candidates that it picks."""
+        return tuple(self.tokens)
 
     @property
     def completion(self) -> Completion:
@@ -164,33 +173,47 @@ def samples(stage: CommonStage) -> TypeGuard[SamplingStage]:
     return isinstance(stage, SamplingStage) and not stage.stored
 
 
-RENDERING = "rows written as tokens"
-
-
 def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSettings) -> Golds:
     """The gold answer of each row; what cannot be rendered is kept with its reason."""
     encoder = session.learner.encoder(rendering)
-    answers, missing, broken = [], [], []
-    for done, row in enumerate(rows):
-        session.observer.work(RENDERING, done, len(rows))
-        messages = target_messages(session.task, row)
-        if messages is None:
-            missing.append(row.id)
-            continue
+
+    def encode(row: Row) -> tuple[Turn, Context] | None:
+        if (messages := target_messages(session.task, row)) is None:
+            return None
+        # The prompt is a part of the conversation, which is rendered once.
+        turn = encoder.turns(row, messages, "last")[0]
+        return turn, encoder.prompt(row, question(session.task, row))
+
+    def facts(row: Row) -> Any:
+        """None for a row without an answer, why another cannot be rendered, or what it holds."""
         try:
-            # The prompt is a part of the conversation, which is rendered once.
-            turn = encoder.turns(row, messages, "last")[0]
-            prompt = encoder.prompt(row, question(session.task, row))
+            encoded = encode(row)
         except RenderingError as error:
-            broken.append((row.id, str(error)))
-            continue
-        sizes = encoder.size(prompt), encoder.size(turn.context)
-        text = encoder.decode(turn.actions)
-        # Mostly they are equal, and long: one is kept.
-        prompt = turn.context if turn.context == prompt else prompt
-        answers.append(Gold(row, prompt, turn.context, turn.actions, text, *sizes))
-    session.observer.work(RENDERING, len(rows), len(rows))
-    return Golds(tuple(answers), tuple(missing), tuple(broken))
+            return str(error)
+        if encoded is None:
+            return None
+        turn, prompt = encoded
+        sizes = encoder.size(prompt), encoder.size(turn.context), hash(turn.context)
+        actions, text = " ".join(map(str, turn.actions)), encoder.decode(turn.actions)
+        return [turn.context != prompt, actions, text, *sizes]
+
+    def made() -> list[Any]:
+        told: list[Any] = []
+        for own in each_encoded(encoder, rows, facts, session.observer):
+            if isinstance(own, str) and not any(isinstance(each, str) for each in told):
+                session.observer.note(f"a row cannot be rendered: {own}")
+            told.append(own)
+        return told
+
+    told_by = encoded_by(session.task, encoder)
+    pairs = [*zip(rows, remembered("golds", rows, told_by, made), strict=True)]
+    answers = tuple(
+        Gold(row, partial(encode, row), own[0], array("q", map(int, own[1].split())), *own[2:])
+        for row, own in pairs
+        if isinstance(own, list)
+    )
+    missing = tuple(row.id for row, own in pairs if own is None)
+    return Golds(answers, missing, tuple((r.id, own) for r, own in pairs if isinstance(own, str)))
 
 
 def target_messages(task: Task, row: Row) -> tuple | None:

@@ -8,6 +8,7 @@ the high one, answers of `max_tokens` and five. Time for rewards and checkpoints
 
 import gc
 import json
+import operator
 import os
 import shutil
 import time
@@ -166,7 +167,7 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
         if not golds:
             return None
         prompts = [gold.prompt_size for gold in golds]
-        answers = [len(gold.actions) for gold in golds]
+        answers = [len(gold.tokens) for gold in golds]
         if not counts_rows(stage):
             per_step = round(per_step * len(golds) / visits_of(subject, stage))
         largest = largest_of_golds(subject, stage, golds)
@@ -199,24 +200,23 @@ def packs_of_golds(subject: Subject, stage: StageSpec) -> tuple[tuple[int, ...],
     if not isinstance(stage, SftStage) or stage.pack_tokens is None:
         return ()
     golds = subject.golds_of_data(stage.data, stage).answers
-    return packs_of([gold.context_size + len(gold.actions) for gold in golds], stage.pack_tokens)
+    return packs_of([gold.context_size + len(gold.tokens) for gold in golds], stage.pack_tokens)
 
 
 def largest_of_golds(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) -> MicroBatchSize:
     """The stage's largest micro-batch, see `stage_methods.largest_of`; sampled answers are as long
     as they may be. Where several messages of a row are trained, all tokens may be scored."""
-    encoder = subject.session.learner.encoder(stage)
     group = stage.group if isinstance(stage, SamplingStage) else 1
     together, budget = rows_per_step(stage), stage.micro_tokens
     together *= max(map(len, packs_of_golds(subject, stage)), default=1)
     sampled = stage.sampling.max_tokens if samples(stage) else None
-    turns = [(gold.context, sampled or len(gold.actions)) for gold in golds]
+    turns = [((g.context_size, g.context_key), sampled or len(g.tokens)) for g in golds]
     largest = largest_micro_batch(
-        turns, encoder.size, together=together, budget=budget, group=group
+        turns, operator.itemgetter(0), together=together, budget=budget, group=group
     )
     if isinstance(stage, SftStage) and stage.loss_on == "all":
         task = subject.session.task
-        roles_of_golds = [[m.role for m in target_messages(task, gold.row) or ()] for gold in golds]
+        roles_of_golds = ([m.role for m in target_messages(task, g.row) or ()] for g in golds)
         if any(roles.count("assistant") > 1 for roles in roles_of_golds):
             return replace(largest, scored=largest.tokens)
     return largest
@@ -295,7 +295,7 @@ def speed(subject: Subject) -> Seen:
         if stage.validation is not None:
             golds = subject.golds_of_data(stage.validation, stage).answers
             times = len(due_steps(stage.validation_every, stage, visits_of(subject, stage)))
-            tokens = sum(gold.context_size + len(gold.actions) for gold in golds)
+            tokens = sum(gold.context_size + len(gold.tokens) for gold in golds)
             looks = pace.token * times * tokens
         low, high = stage_seconds(stage, work, pace)
         spans[f"stage.{name}"] = low + looks, high + looks
@@ -321,7 +321,9 @@ def measure(subject: Subject) -> Speed | None:
     cache; None where there is nothing to run it on."""
     session, contexts = subject.session, list[Context]()
     for stage in session.experiment.stage.values():
-        contexts += [gold.prompt for gold in subject.golds_of_data(stage.data, stage).answers]
+        golds = subject.golds_of_data(stage.data, stage).answers
+        longest = max(golds, key=lambda gold: gold.prompt_size, default=None)
+        contexts += [longest.encode()[1]] if longest else []
         if isinstance(stage, DpoStage) and isinstance(dpo := pairs_of(subject, stage), Dpo):
             contexts += [context for context, _ in pair_sizes(dpo.pairs)]
     contexts = contexts or [c for made in session.evaluations.values() for c in made.contexts]

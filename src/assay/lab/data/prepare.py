@@ -6,6 +6,7 @@ Every omitted row is counted by its reason. Truncates and trains nothing.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,9 +15,11 @@ from assay.data.csv_files import CsvOptions
 from assay.data.files import atomic_write_text
 from assay.data.formats.formats import MOST_BAD, FileLayout, items_of, shaped
 from assay.data.hub_rows import HubSet, hub_records
+from assay.data.json_files import line_count
 from assay.data.leakage import separate
-from assay.data.loaded import Item, Loaded, gather, spread
+from assay.data.loaded import UNREADABLE, Item, LeftOut, Loaded, gather, spread
 from assay.data.renderings.hermes import without_end, without_reasoning
+from assay.data.renderings.packed_rows import packed, read_once
 from assay.data.row import Row
 from assay.data.row_checks import FieldCondition, sorted_places, where, without_duplicates
 from assay.data.splits import (
@@ -48,12 +51,14 @@ from assay.lab.data.run_rows import (
     with_examples,
     with_pass_rates,
 )
-from assay.lab.models.learner import Encoder, gold_turns, question
+from assay.lab.models.learner import Encoder, each_encoded, gold_turns, question
+from assay.lab.monitor.observer import Observer
 from assay.runs.history import read_description
 from assay.runs.run_names import experiment_of
 from assay.tasks.task import BenchmarkOptions, Task, benchmark, made_source, read_source
 from assay.tasks.task import task as make_task
 
+QUIET = Observer()
 TOO_LONG = "prompt longer than max_prompt_tokens"
 LONGER = "conversation longer than max_tokens"
 SHORTER = "conversation shorter than min_tokens"
@@ -66,15 +71,18 @@ Dropped = dict[str, tuple[str, ...]]
 
 
 def by_length(
-    rows: Sequence[Row], spec: DataSpec, task: Task, encoder: Encoder
+    rows: Sequence[Row], spec: DataSpec, task: Task, encoder: Encoder, observer: Observer = QUIET
 ) -> tuple[tuple[Row, ...], Dropped]:
     """The rows within the limits of a data set's table, and the others. Raises RenderingError."""
     kept, dropped = tuple(rows), {}
     if spec.max_prompt_tokens is not None:
-        lengths = [encoder.size(encoder.prompt(row, question(task, row))) for row in kept]
+        sizes = partial(prompt_tokens, encoder, task)
+        lengths = [*each_encoded(encoder, kept, sizes, observer)]
         kept, dropped[TOO_LONG] = within_tokens(kept, lengths, most=spec.max_prompt_tokens)
     if spec.min_tokens is not None or spec.max_tokens is not None:
-        tokens = {row.id: conversation_tokens(encoder, task, row) for row in kept}
+        sizes = partial(conversation_tokens, encoder, task)
+        each = each_encoded(encoder, kept, sizes, observer)
+        tokens = {row.id: size for row, size in zip(kept, each, strict=True)}
         for reason, limits in (
             (LONGER, (None, spec.max_tokens)),
             (SHORTER, (spec.min_tokens, None)),
@@ -83,13 +91,18 @@ def by_length(
     return kept, {reason: ids for reason, ids in dropped.items() if ids}
 
 
+def prompt_tokens(encoder: Encoder, task: Task, row: Row) -> int:
+    """Tokens of a row's prompt. Raises RenderingError."""
+    return encoder.size(encoder.prompt(row, question(task, row)))
+
+
 def conversation_tokens(encoder: Encoder, task: Task, row: Row) -> int:
     """Tokens that training sees of a row with its answer, the end of that turn included; those of
     its prompt where it has no answer. Raises RenderingError."""
     try:
         task.target(row)
     except InputError:
-        return encoder.size(encoder.prompt(row, question(task, row)))
+        return prompt_tokens(encoder, task, row)
     (turn,) = gold_turns(encoder, task, row)
     return encoder.size(turn.context) + len(turn.actions)
 
@@ -124,14 +137,28 @@ class DataSet:
         return (*self.train, *self.dev, *self.test)
 
 
-def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
+READS = {"format", "csv", "columns", "nulls", "reasoning", "cut_end", "template_options", "expand"}
+READS |= {"undeclared_calls"}
+"""The keys of a table that say how its file is read; those of RECORDED read runs too."""
+RECORDED = ("samples", "pass_rate", "examples")
+
+
+def load_rows(spec: DataSpec, task: Task, root: Path, observer: Observer = QUIET) -> Loaded:
     """All rows of a source as its table expands them, and what it had that cannot be used. Relative
-    files lie in `root`."""
+    files lie in `root`; of a large one, see `read_once`."""
+    kind, _, rest = (spec.source or "").partition(":")
+    reader = partial(_load_rows, spec, task, root, observer)
+    if kind != "path" or any(getattr(spec, key) is not None for key in RECORDED):
+        return reader()
+    return read_once(root / rest, [spec.model_dump(mode="json", include=READS)], reader)
+
+
+def _load_rows(spec: DataSpec, task: Task, root: Path, observer: Observer) -> Loaded:
     kind, _, rest = (spec.source or "").partition(":")
     csv = spec.csv and CsvOptions(**spec.csv.model_dump())
     layout = FileLayout(csv, spec.columns or {}, spec.nulls)
     recorded: dict[str, tuple[Records, Mapping[str, Row]]] = {}
-    for key in ("samples", "pass_rate", "examples"):
+    for key in RECORDED:
         if (table := getattr(spec, key)) is not None:
             run, tokens = getattr(table, "run", rest), getattr(table, "each", "") == "group"
             records = records_of(root, run, table, tokens=tokens)
@@ -140,7 +167,9 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
     if kind in ("path", "hf"):
         lines = hub_records(hub_set(spec), root) if kind == "hf" else None
         place = root / rest if lines is None else spec.source or ""
-        items = without_duplicates(items_of(lines, spec.format or "", layout, place, MOST_BAD))
+        items = items_of(lines, spec.format or "", layout, place, MOST_BAD)
+        total = line_count(root / rest) if rest.endswith(".jsonl") else 0
+        items = without_duplicates(watched(items, total, observer))
     elif kind == "run":
         assert spec.samples is not None
         items = spread(run_rows(*recorded["samples"], spec.samples.each))
@@ -153,7 +182,8 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         items = without_end(items, spec.cut_end)
     if spec.template_options is not None:
         items = with_template_options(items, spec.template_options)
-    loaded = gather(shaped(items, spec.expand, spec.undeclared_calls == "keep"))
+    items = shaped(items, spec.expand, spec.undeclared_calls == "keep")
+    loaded = gather(packed(item) if isinstance(item, Row) else item for item in items)
     if spec.pass_rate is not None:
         rows = with_pass_rates(loaded.rows, spec.pass_rate, *recorded["pass_rate"])
         loaded = replace(loaded, rows=rows)
@@ -162,6 +192,23 @@ def load_rows(spec: DataSpec, task: Task, root: Path) -> Loaded:
         remarks = {**loaded.remarks, **({FEWER: fewer} if fewer else {})}
         loaded = replace(loaded, rows=rows, remarks=remarks)
     return loaded
+
+
+READING = "rows read"
+
+
+def watched(items: Iterable[Item], total: int, observer: Observer) -> Iterator[Item]:
+    """The items; the observer is told how many of a `total`, 0 where it is not known, there are so
+    far, and at once of the first that cannot be read."""
+    done, told = 0, False
+    for item in items:
+        if isinstance(item, LeftOut) and item.reason == UNREADABLE and not told:
+            observer.note(f"{item.origin.rpartition(':')[0]}: {item.id}")
+            told = True
+        done += isinstance(item, Row)
+        observer.work(READING, done, total)
+        yield item
+    observer.work(READING, done, done)
 
 
 def with_template_options(items: Iterable[Item], options: Mapping[str, Any]) -> Iterator[Item]:
@@ -226,6 +273,7 @@ def prepare(
     root: Path,
     evaluations: Mapping[str, EvaluateSpec] = MappingProxyType({}),
     stored: Loaded | None = None,
+    observer: Observer = QUIET,
 ) -> DataSet:
     """Read one data set that is no mixture and apply its table: turns, conditions, benchmarks (with
     the options of `evaluations`), lengths, take, split, in order. Rows with `stored` selections are
@@ -235,7 +283,7 @@ def prepare(
 
     Raises InputError where no row remains, and what reading and splitting raise.
     """
-    loaded = stored or load_rows(spec, task, root)
+    loaded = stored or load_rows(spec, task, root, observer)
     conditions = [FieldCondition(**condition.model_dump()) for condition in spec.where or ()]
     rows, missed = where(loaded.rows, conditions)
     dropped = {**loaded.dropped, **missed}
@@ -248,7 +296,7 @@ def prepare(
         refuse_leaked(rows, tested, test)
         for reason, ids in apart.dropped.items():
             dropped[f"{reason} ({test})"] = ids
-    rows, others = by_length(rows, spec, task, encoder)
+    rows, others = by_length(rows, spec, task, encoder, observer)
     dropped |= others
     reasons = ", ".join(f"{reason}: {len(ids)}" for reason, ids in dropped.items())
     if not rows:
@@ -317,25 +365,25 @@ def prepare_set(
     encoders: Callable[[RenderingSettings], Encoder],
     root: Path,
     made: dict[str, DataSet] | None = None,
+    observer: Observer = QUIET,
 ) -> DataSet:
     """The data set `name` of an experiment, prepared or mixed; sets in `made` are not made again.
     `encoders` gives the encoder of a rendering. Raises what `prepare` and `epoch_shares` raise."""
     made = {} if made is None else made
-    spec = experiment.data[name]
+    spec, context = experiment.data[name], (task, encoders, root, made, observer)
     if name not in made and spec.mix is None:
         encoder = encoders(rendering_of(experiment, name))
         stored = None
         if (maker := made_source(task, spec.source)) is not None:
             prompt_set, table = asked_by(experiment, spec), (spec.source or "").partition(":")[2]
-            prepare_set(experiment, prompt_set.partition(".")[0], task, encoders, root, made)
+            prepare_set(experiment, prompt_set.partition(".")[0], *context)
             with within((spec.source or "").replace(":", ".")):
                 stored = maker.rows(experiment, table, find_part(made, prompt_set), root)
         with within(f"data.{name}"):
             tables = experiment.evaluate
-            made[name] = prepare(name, spec, task, encoder, root, tables, stored)
+            made[name] = prepare(name, spec, task, encoder, root, tables, stored, observer)
             refuse_reported(experiment, made[name])
     elif name not in made:
-        context = (task, encoders, root, made)
         parts = {part: prepare_set(experiment, part, *context) for part in sorted(spec.mix or ())}
         with within(f"data.{name}"):
             made[name] = mixture(name, spec, parts)
@@ -392,10 +440,12 @@ def mixture(name: str, spec: DataSpec, parts: Mapping[str, DataSet]) -> DataSet:
 def named_rows(part: str, rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows of a set as a mixture has them: two sets may use one id for different rows."""
     return tuple(
-        replace(
-            row,
-            id=f"{part}/{row.id}",
-            conversation=f"{part}/{row.conversation}" if row.conversation else "",
+        packed(
+            replace(
+                row,
+                id=f"{part}/{row.id}",
+                conversation=f"{part}/{row.conversation}" if row.conversation else "",
+            )
         )
         for row in rows
     )

@@ -6,8 +6,8 @@ model ask for it by name, with `language_model`. Nothing is trained or judged he
 
 import copy
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,21 +18,14 @@ from peft import PeftModel
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from assay.agents.task import AgentDialogue, AgentEnvironment
-from assay.data.episode import Context, Turn, tokens_of
 from assay.data.files import built_once, cache_root, sha256_file, write_checksums
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.renderings.prepared import prepared
 from assay.data.renderings.rendering import (
-    Loss,
-    RenderedConversation,
     Renderer,
-    Tools,
     automatic,
     save_tokenizer,
 )
-from assay.data.renderings.template import RenderingError, with_options
-from assay.data.row import Message, Row
+from assay.data.renderings.template import with_options
 from assay.engines.register import sampler_of
 from assay.errors import InputError, within
 from assay.experiment.base_table import RenderingSettings, rendering_key
@@ -40,6 +33,7 @@ from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
+from assay.lab.models.language_encoder import LanguageEncoder, no_options
 from assay.lab.models.learner import Learner, StagePolicy, refuse_longer
 from assay.models.adapt import Adaptation, save_activations, train_all, train_lora, train_unfrozen
 from assay.models.folder import ADAPTER, CONFIG
@@ -56,8 +50,6 @@ from assay.models.source import parse_source, resolve
 from assay.models.supported import SLOWER, read_tokenizer, refuse_untrainable, why_plain
 from assay.models.taken_over import open_theirs, refuse_other_model, whole
 from assay.models.weight_files import ADAPTER_CONFIG, load_weights, save_weights, stand_on
-from assay.rl.policy import Stop
-from assay.rl.thought import CLOSING, OPENING, Thinking
 from assay.rollout.engines.register import Sampler
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import check_language_policy
@@ -71,8 +63,6 @@ from assay.runs.run_names import (
     run_checkpoint,
     stage_start,
 )
-from assay.tasks.rendered_dialogue import RenderedDialogue
-from assay.tasks.task import Asked, Dialogue
 from assay.train.loop import Check as BatchCheck
 from assay.train.update import MicroBatchSize
 
@@ -252,127 +242,6 @@ CHECKED_TOKENS = 1024
 are longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedRow:
-    """What a row reads in tokens."""
-
-    messages: tuple[Message, ...]
-    """The row's, kept so that no other tuple gets their identity."""
-    key: tuple[Any, ...]
-    """All that the tokens depend on."""
-    rendered: RenderedConversation
-
-
-@dataclass(frozen=True)
-class LanguageEncoder:
-    """See `lab.models.learner.Encoder`; contexts are token ids, actions tokens."""
-
-    renderer: Renderer
-    end_tokens: frozenset[int]
-    stop: Stop | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """What every row gives the chat template; a row may give more."""
-    _by_options: dict[str, Renderer] = field(default_factory=dict, repr=False)
-    _written: dict[int, list[RenderedRow]] = field(default_factory=dict, repr=False)
-    """By the identity of a row's messages: lengths, checks, fingerprints and stages read the same
-    tokens, which are made once."""
-    _ids: dict[int, int] = field(default_factory=dict, repr=False)
-    """One object for each token id: as objects of their own they would be most of the memory."""
-
-    def stopping_at(self, strings: tuple[str, ...]) -> "LanguageEncoder":
-        """See `Encoder`."""
-        return replace(self, stop=Stop(strings, replace(self, stop=None).decode))
-
-    @property
-    def name(self) -> str:
-        """The rendering's name, with `auto` resolved."""
-        return self.renderer.name
-
-    @property
-    def fingerprint(self) -> str:
-        """The rendering's fingerprint."""
-        return self.renderer.fingerprint
-
-    @property
-    def thinking(self) -> Thinking:
-        """The marks of chains of thought in this tokenizer's text."""
-        added = self.renderer.tokenizer.added_tokens_decoder.items()
-        tags = (OPENING, CLOSING)
-        control = frozenset(id_ for id_, t in added if t.special and t.content not in tags)
-        return Thinking(replace(self, stop=None).decode, control)
-
-    def prompt(self, row: Row, question: Asked) -> tuple[int, ...]:
-        """The rendered conversation with its generation prompt. Raises RenderingError."""
-        return self._rendered(row, question.messages, question.tools, generation=True).tokens
-
-    def turns(self, row: Row, messages: Sequence[Message], loss_on: Loss) -> tuple[Turn, ...]:
-        """See `Renderer.turns`. Raises RenderingError."""
-        whole = self._rendered(row, messages, row.tools, generation=False)
-        with naming(row):
-            return self.renderer_of(row).turns(messages, row.tools, loss_on, whole)
-
-    def _rendered(
-        self, row: Row, messages: Sequence[Message], tools: Tools, *, generation: bool
-    ) -> RenderedConversation:
-        """The prompt or the conversation of a row, rendered at the first call. Raises
-        RenderingError."""
-        known = self._written.setdefault(id(row.messages), [])
-        key = (generation, tuple(messages), tuple(tools), row.template_options)
-        for each in known:
-            if each.key == key:
-                return each.rendered
-            whole = each.key[1]
-            last = len(whole) - 1 if each.key == (False, whole, *key[2:]) else -1
-            if generation and key[1] == whole[:-1] and (made := each.rendered.prompt_before(last)):
-                return made
-        with naming(row):
-            made = prepared(self.renderer_of(row), messages, tools, generation)
-        tokens = tuple(map(self._ids.setdefault, made.tokens, made.tokens))
-        known.append(RenderedRow(row.messages, key, replace(made, tokens=tokens)))
-        return known[-1].rendered
-
-    def renderer_of(self, row: Row) -> Renderer:
-        """The renderer with the template options of a row. Raises RenderingError where those of the
-        table are others."""
-        more = {k: v for k, v in row.template_options.items() if k not in self.options}
-        for name in row.template_options.keys() & self.options.keys():
-            if row.template_options[name] != self.options[name]:
-                problem = f"{name} is {row.template_options[name]!r} in the row or its data set, "
-                problem += f"{self.options[name]!r} here"
-                raise RenderingError(problem, field="template_options", fix="say it in one place")
-        if more and not self.renderer.reads_template:
-            raise no_options(self.name, f"the row's {next(iter(more))}")
-        key = canonical_json(more)
-        if key not in self._by_options:
-            tokenizer = with_options(self.renderer.tokenizer, more, strict=False)
-            self._by_options[key] = replace(self.renderer, tokenizer=tokenizer)
-        return self._by_options[key] if more else self.renderer
-
-    def environment(self, row: Row, dialogue: Dialogue) -> RenderedDialogue | AgentEnvironment:
-        """The dialogue in tokens."""
-        if isinstance(dialogue, AgentDialogue):
-            return AgentEnvironment(dialogue, self.renderer_of(row), self.decode)
-        return RenderedDialogue(dialogue, self.renderer_of(row), self.decode)
-
-    def decode(self, actions: Sequence[int]) -> str:
-        """The text without end tokens, cut before a stop string, everything else kept."""
-        kept = [token for token in actions if token not in self.end_tokens]
-        text = self.renderer.tokenizer.decode(kept, skip_special_tokens=False)
-        return text if self.stop is None else self.stop.cut(text)
-
-    def size(self, context: Context) -> int:
-        """Its token count."""
-        return len(tokens_of(context))
-
-    def plain(self, context: Context) -> list[int]:
-        """Its token ids."""
-        return list(tokens_of(context))
-
-    def text(self, context: Context) -> str:
-        """The prompt, control tokens included."""
-        return self.renderer.tokenizer.decode(tokens_of(context), skip_special_tokens=False)
-
-
 @dataclass(frozen=True)
 class BaseFacts:
     """Facts of the base model, kept after its weights are released."""
@@ -509,18 +378,6 @@ def path_table(learner: Learner) -> dict[str, str]:
     return {"plain_path": f"{why}: {SLOWER}"} if why else {}
 
 
-@contextmanager
-def naming(row: Row) -> Iterator[None]:
-    """Inside, a RenderingError says which row it is about."""
-    try:
-        yield
-    except RenderingError as error:
-        problem = f"row {row.id}: {error.problem}"
-        file = row.origin or None
-        InputError.__init__(error, problem, file=file, field=error.field, fix=error.fix)
-        raise
-
-
 def make_renderer(
     tokenizer: object,
     name: str,
@@ -534,12 +391,6 @@ def make_renderer(
     if options and not made.reads_template:
         raise no_options(name, next(iter(options)))
     return made
-
-
-def no_options(name: str, option: str) -> RenderingError:
-    """The error of template options for a rendering that reads no template."""
-    problem = f"{name!r} reads no template, and so not {option}"
-    return RenderingError(problem, field="template_options", fix="use rendering = 'template'")
 
 
 def fit_activations(

@@ -4,10 +4,10 @@ A `Learner` opens the experiment's model; its `Encoder` turns rows into what the
 actions into text. A task brings kinds of its own with its hook `learner`. Nothing is opened here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from assay.data.episode import Context, Turn
 from assay.data.formats.plain_rows import candidate_message
@@ -18,6 +18,7 @@ from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
+from assay.lab.monitor.observer import Observer
 from assay.models.source import EXAMPLES
 from assay.runs.records import PROMPT, prompt_sha256
 from assay.runs.run_directory import RunDirectory
@@ -32,6 +33,24 @@ if TYPE_CHECKING:  # pages prepare data without torch
     from assay.train.loop import Check as BatchCheck
     from assay.train.sampled_groups import Conversation
     from assay.train.update import MicroBatchSize
+
+
+Value = TypeVar("Value")
+
+
+def each_encoded(
+    encoder: "Encoder", rows: Sequence[Row], encode: Callable[[Row], Value], observer: Observer
+) -> Iterator[Value]:
+    """What `encode` gives for each row; encoders that are slow do their part ahead."""
+    ahead = getattr(encoder, "ahead", None)
+    return map(encode, ahead(rows, encode, observer) if ahead else rows)
+
+
+def encoded_by(task: Task, encoder: "Encoder") -> Any:
+    """What a row's encoding depends on beside row and code, as JSON; None where nobody knows."""
+    own, maker = type(task), getattr(encoder, "maker", None)
+    built_in = own.__module__.startswith(f"{__name__.partition('.')[0]}.")
+    return [own.__module__, own.__qualname__, maker] if built_in and maker else None
 
 
 class Encoder(Protocol):

@@ -27,7 +27,8 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.experiment.tables import EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
-from assay.lab.models.language_learner import LanguageEncoder, language_model, model_folder
+from assay.lab.models.language_encoder import LanguageEncoder
+from assay.lab.models.language_learner import language_model, model_folder
 from assay.lab.models.learner import question
 from assay.lab.monitor.guards import GuardWatch
 from assay.lab.monitor.observer import Observer

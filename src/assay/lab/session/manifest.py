@@ -31,6 +31,7 @@ import assay
 from assay.data.files import sha256_file
 from assay.data.hashing import canonical_json, hash_contents, hash_ids, sha256_text
 from assay.data.hub_rows import open_set
+from assay.data.renderings.packed_rows import remembered
 from assay.data.row import Row
 from assay.data.splits import Mixture
 from assay.engines.register import packages_of, recorded
@@ -44,7 +45,7 @@ from assay.judge.confounds import differences
 from assay.lab.data.prepare import DataSet, hub_set, rendering_of
 from assay.lab.data.run_rows import files_of, provenance
 from assay.lab.models.language_learner import path_table
-from assay.lab.models.learner import question
+from assay.lab.models.learner import encoded_by, question
 from assay.lab.session.evaluation import Evaluation, Trained, trained_rows
 from assay.lab.session.reward_parts import rewards_in, table_part
 from assay.lab.session.session import Session
@@ -300,8 +301,12 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
         }
     rows = made.rows
     encoder = session.learner.encoder(rendering_of(session.experiment, name))
-    prompts = (encoder.plain(encoder.prompt(row, question(session.task, row))) for row in rows)
-    made_table = {}
+
+    def prompts() -> str:
+        asked = (encoder.prompt(row, question(session.task, row)) for row in rows)
+        return prompts_sha256(map(encoder.plain, asked))
+
+    made_table, made_by = {}, encoded_by(session.task, encoder)
     if (maker := made_source(session.task, spec.source)) is not None:
         scheme, _, table = (spec.source or "").partition(":")
         made_table = {scheme: maker.record(session.experiment, table, session.run.root)}
@@ -310,8 +315,8 @@ def data_table(session: Session, name: str, spec: DataSpec) -> dict[str, Any]:
         **_source(session, spec),
         **made_table,
         **({} if made.chosen is None else {"selection": made.chosen.record}),
-        "contents_sha256": hash_contents(rows),
-        "prompts_sha256": prompts_sha256(prompts),
+        "contents_sha256": remembered("contents", rows, "", lambda: hash_contents(rows)),
+        "prompts_sha256": remembered("prompts", rows, made_by, prompts),
         **_counts(made),
         **({"groups": figures} if (figures := group_figures(made.train)) else {}),
         **({"teachers": teachers} if (teachers := teachers_of(rows)) else {}),

@@ -269,7 +269,7 @@ class Session:
     def sets(self) -> Mapping[str, DataSet]:
         """The experiment's data sets."""
         made: dict[str, DataSet] = {}
-        context = (self.task, self.learner.encoder, self.run.root, made)
+        context = (self.task, self.learner.encoder, self.run.root, made, self.observer)
         for name in self.experiment.data:
             prepare_set(self.experiment, name, *context)
         return made
@@ -327,6 +327,7 @@ class Session:
             first_batch_check=self.learner.first_batch_check(stage),
             order=find_order(self.sets, stage.data) if rows is None else None,
             tell=self._teller(stage) if isinstance(stage, DistillStage) else None,
+            observer=self.observer,
         )
 
     def _rows_of_level(self, stage: StageSpec) -> list[Row] | None:

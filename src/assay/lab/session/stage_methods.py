@@ -6,9 +6,12 @@ judged by what they hold. Nothing is trained, sampled or asked here.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from operator import itemgetter
+from typing import Any, cast
 
 from assay.data.episode import Context, Episode, Reward
+from assay.data.renderings.packed_rows import remembered
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
 from assay.data.splits import Fixed, RowOrder, packs_of
@@ -26,7 +29,16 @@ from assay.experiment.stage_tables import (
     rows_per_step,
 )
 from assay.experiment.training_settings import ScheduleSpec, schedules_in
-from assay.lab.models.learner import Encoder, drawn_by, gold_turns, question, stored_turns
+from assay.lab.models.learner import (
+    Encoder,
+    drawn_by,
+    each_encoded,
+    encoded_by,
+    gold_turns,
+    question,
+    stored_turns,
+)
+from assay.lab.monitor.observer import Observer
 from assay.lab.session.reward_parts import rewards_in
 from assay.models.distilling import Teacher
 from assay.rl.policy import Sampling
@@ -95,6 +107,8 @@ class StageInput:
     """Order in which the stage visits the rows; None: shuffled anew each epoch."""
     tell: Tell | None = None
     """Asks the teacher of a distill stage."""
+    observer: Observer = Observer()
+    """Told how far the rows are written as tokens."""
 
 
 def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
@@ -116,8 +130,8 @@ def loop_settings(stage: StageSpec, steps: int) -> LoopSettings:
 
 def build_sft(stage: SftStage, inputs: StageInput, steps: int) -> Sft:
     """The stage's gold conversations, in packs where it asks for them."""
-    stored = stored_conversations(inputs, stage.loss_on)
-    packs = packs_of_conversations(inputs.encoder, stored, stage.pack_tokens)
+    stored = StoredEpisodes(inputs, stage.loss_on)
+    packs = packs_of_conversations(stored, stage.pack_tokens)
     return Sft(stored, stage.batch, inputs.seed, None if packs else inputs.order, packs)
 
 
@@ -148,7 +162,7 @@ def build_distill(stage: DistillStage, inputs: StageInput, steps: int) -> Distil
     if not judged:
         inputs = replace(inputs, score=lambda pairs: [Reward(None, why="not judged")] * len(pairs))
     prompts = sampled_prompts(stage, inputs, steps)
-    stored = stored_conversations(inputs, "last") if stage.lmbda < 1 else ()
+    stored = StoredEpisodes(inputs, "last") if stage.lmbda < 1 else ()
     return Distill(
         prompts if judged else replace(prompts, max_abstained_share=1.0),
         {episode.group: episode for episode in stored},
@@ -177,11 +191,16 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
     if isinstance(method, Sft) and method.packs:
         together *= max(map(len, method.packs))
     stored = stored_groups_of(method)
-    turns: Sequence[tuple[Context, int]]
-    turns = [(t.context, len(t.actions)) for episodes in stored for e in episodes for t in e.turns]
+    size: Any = encoder.size
+    turns = list[tuple[Context, int]]()
     if isinstance(method, Dpo):
         turns = pair_sizes(method.pairs)
+    elif isinstance(method, Sft):
+        measured = cast(StoredEpisodes, method.episodes).turns
+        size, turns = itemgetter(0), [((s, k), n) for own in measured for s, k, n in own]
+        together *= max(map(len, measured))
     elif stored:
+        turns = [(t.context, len(t.actions)) for group in stored for e in group for t in e.turns]
         together *= max(sum(len(e.turns) for e in episodes) for episodes in stored)
     elif isinstance(stage, SamplingStage):
         longest, group = stage.sampling.max_tokens, stage.group
@@ -193,14 +212,12 @@ def largest_of(stage: StageSpec, method: Method, encoder: Encoder) -> MicroBatch
             contexts = [*stream.source.contexts.values()]
         turns = [(context, longest) for context in contexts] or [((), longest)]
     return largest_micro_batch(
-        turns, encoder.size, together=together, budget=stage.micro_tokens, group=group
+        turns, cast(Any, size), together=together, budget=stage.micro_tokens, group=group
     )
 
 
 def stored_groups_of(method: Method) -> Sequence[Sequence[Episode]]:
-    """The episodes, by row, that a method learns from without sampling; none of other methods."""
-    if isinstance(method, Sft):
-        return [(episode,) for episode in method.episodes]
+    """The episodes, by row, that a method learns from without sampling; none of SFT and others."""
     if isinstance(method, Dpo):
         return [(pair.chosen, pair.rejected) for pair in method.pairs]
     stream = stream_of(method)
@@ -254,27 +271,44 @@ def build_validation(
         held = [e for group in held_out_groups(stage, inputs, rows) for e in group]
         return Validation(weighted_batch(held, 1.0, 1.0), due, stage.micro_tokens, groups=True)
     loss_on = stage.loss_on if isinstance(stage, SftStage) else "last"
-    episodes = stored_conversations(replace(inputs, rows=rows), loss_on)
+    episodes = StoredEpisodes(replace(inputs, rows=rows), loss_on)
     return Validation(likelihood_batch(episodes), due, stage.micro_tokens)
 
 
-def stored_conversations(inputs: StageInput, loss_on: Loss) -> tuple[Episode, ...]:
-    """The gold conversations of all rows as episodes to imitate."""
-    return tuple(
-        Episode(row.id, row.id, gold_turns(inputs.encoder, inputs.task, row, loss_on))
-        for row in inputs.rows
-    )
+class StoredEpisodes(Sequence[Episode]):
+    """The gold conversations of all rows as episodes to imitate, each made when it is asked for:
+    all at once they take many times the memory of their tokens. Raises what `gold_turns` raises."""
+
+    def __init__(self, inputs: StageInput, loss_on: Loss):
+        encoder, self._rows = inputs.encoder, inputs.rows
+        self._make = partial(gold_turns, encoder, inputs.task, loss_on=loss_on)
+
+        def measured(row: Row) -> list[tuple[int, int, int]]:
+            made = [(turn.context, len(turn.actions)) for turn in self._make(row)]
+            return [(encoder.size(context), hash(context), count) for context, count in made]
+
+        each = partial(each_encoded, encoder, self._rows, measured, inputs.observer)
+        made_by = encoded_by(inputs.task, encoder)
+        self.turns = remembered(f"turns of {loss_on}", self._rows, made_by, lambda: [*each()])
+        """By row: the size of each turn's context, what is the same for equal ones, and how many
+        actions follow."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place: Any) -> Any:
+        row = self._rows[place]
+        return Episode(row.id, row.id, self._make(row))
 
 
 def packs_of_conversations(
-    encoder: Encoder, episodes: Sequence[Episode], pack_tokens: int | None
+    episodes: StoredEpisodes, pack_tokens: int | None
 ) -> tuple[tuple[int, ...], ...]:
     """Places of episodes by pack; none without `pack_tokens`. An episode is as long as its last
     turn with all that stands before it."""
     if pack_tokens is None:
         return ()
-    turns = [episode.turns[-1] for episode in episodes]
-    return packs_of([encoder.size(t.context) + len(t.actions) for t in turns], pack_tokens)
+    return packs_of([own[-1][0] + own[-1][2] for own in episodes.turns], pack_tokens)
 
 
 def group_stream(stage: SamplingStage, inputs: StageInput, steps: int) -> GroupStream:
@@ -443,8 +477,8 @@ def visits_per_epoch(stage: StageSpec, inputs: StageInput) -> int:
     """Rows, pairs or packs that one epoch of a stage visits. Raises what judging candidates raises,
     and reading rows."""
     if isinstance(stage, SftStage) and stage.pack_tokens is not None:
-        stored = stored_conversations(inputs, stage.loss_on)
-        return len(packs_of_conversations(inputs.encoder, stored, stage.pack_tokens))
+        stored = StoredEpisodes(inputs, stage.loss_on)
+        return len(packs_of_conversations(stored, stage.pack_tokens))
     if not isinstance(stage, DpoStage):
         return len(inputs.rows) if inputs.order is None else inputs.order.count
     judged = [candidate_rewards(stage, inputs.judge, row) for row in inputs.rows]
