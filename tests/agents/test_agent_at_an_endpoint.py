@@ -7,7 +7,7 @@ import pytest
 
 from assay.serve.server import running
 from tests.agents.test_agent_runs import AGENT
-from tests.cli.conftest import answer, call
+from tests.cli.conftest import answer, assert_one_line, call
 from tests.serve.scripted import MODEL, TOKEN, Says, served
 from tests.tiny_labs import make_lab
 
@@ -26,7 +26,9 @@ def measured(folder: Path, name: str, model: str) -> dict:
     text = file.read_text().replace('"path:model"', f'"{model}"').replace('"tiny"', f'"{name}"')
     file.write_text(text)
     (folder / "agent.py").write_text(AGENT)
-    return answer(call("run", file, "--lab", folder, "--json"))
+    done = call("run", file, "--lab", folder, "--json")
+    assert done.exit_code == 0, done.stderr
+    return answer(done)
 
 
 def test_an_agent_is_measured_with_a_checkpoint_and_with_an_endpoint_and_compared(
@@ -38,7 +40,17 @@ def test_an_agent_is_measured_with_a_checkpoint_and_with_an_endpoint_and_compare
         measured(tmp_path, "served", f"openai:{MODEL}")
     measured(tmp_path, "own", "path:model")
     done = call("compare", "own", "served", "--allow", "model", "--lab", tmp_path, "--json")
+    assert done.exit_code == 0, done.stderr
     own, other = answer(done)["result"]["lines"]
-    assert own["items"] == other["items"] == 24 and other["abstained"] == 0
+    assert own["items"] == other["items"] == 12 and other["abstained"] == 0
     assert other["score"] == pytest.approx(2 / 12)
-    assert other["to_control"]["comparison"]["items"] == 24
+    assert other["to_control"]["comparison"]["items"] == 12
+
+
+def test_a_limit_on_tokens_that_nobody_knows_is_refused_in_one_line(tmp_path: Path) -> None:
+    file = make_lab(tmp_path, until="[stage.sft]", tables=TABLES + 'reward = "accuracy"\n')
+    text = file.read_text().replace('"path:model"', '"openai:some"')
+    file.write_text(
+        text.replace('format = "messages"', 'format = "messages"\nmax_prompt_tokens = 9', 1)
+    )
+    assert_one_line(call("check", file, "--lab", tmp_path), "data.sums.max_prompt_tokens", "known")

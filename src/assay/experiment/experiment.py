@@ -214,8 +214,8 @@ WITHOUT_WEIGHTS = {"openai": "a model behind an endpoint", "workflow": "a fixed 
 
 
 def models(experiment: Experiment) -> Refusals:
-    """What has no weights here, a model behind an endpoint or a fixed workflow, is measured on
-    benchmarks and never trained. A selector is of a kind that there is."""
+    """What has no weights here, a model behind an endpoint or a fixed workflow, is measured and
+    never trained. A selector is of a kind that there is."""
     source, stages = experiment.model, experiment.stage
     kind, _, rest = source.partition(":")
     if kind != "openai" and experiment.endpoint is not None:
@@ -223,10 +223,15 @@ def models(experiment: Experiment) -> Refusals:
     for name in stages if kind in WITHOUT_WEIGHTS else ():
         problem = f"{WITHOUT_WEIGHTS[kind]} gives no log-probabilities and cannot be trained"
         yield refused(f"stage.{name}", problem, "train hf:, path:, pypi: or run: models")
-    for name, evaluation in experiment.evaluate.items() if kind in WITHOUT_WEIGHTS else ():
+    for name, evaluation in experiment.evaluate.items() if kind == "workflow" else ():
         if evaluation.data is not None:
             problem = f"{WITHOUT_WEIGHTS[kind]} is measured on benchmarks"
             yield refused(f"evaluate.{name}.data", problem, "name a benchmark")
+    for name, data in experiment.data.items() if kind == "openai" else ():
+        for key in ("max_prompt_tokens", "min_tokens", "max_tokens"):
+            if getattr(data, key) is not None:
+                problem = "the tokens of a model behind an endpoint are not known"
+                yield refused(f"data.{name}.{key}", problem, "remove it")
     if source.startswith(SCHEME):
         yield from named("model", rest, KINDS, "unknown selector")
         for name in stages if rest in UNTRAINED else ():

@@ -477,6 +477,7 @@ def problem_of(world: World, row: Row) -> str:
             return over if heard == 0 else ""
         dialogue.hears("", "stop")
         replies = sum(message.role == "assistant" for message in dialogue.messages)
-        if replies != heard + 1:
+        # What an agent sends may hold an answer again: branches do, and who rewrites their history.
+        if replies != heard + 1 and not hasattr(dialogue, "begin"):
             return f"has {replies} messages of the assistant after {heard + 1} answers"
     return f"goes on after {LONGEST} empty answers"

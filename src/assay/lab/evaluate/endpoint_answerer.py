@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from assay.data.conversation import dump_messages
 from assay.data.episode import Completion
@@ -24,8 +24,10 @@ from assay.errors import InputError, RunFailure, within
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
+from assay.lab.data.prepare import DataSet, prepare_set
 from assay.lab.evaluate.answerer import BASE, Answerer, ItemAnswer, Request, holder, plain_name
 from assay.lab.models.endpoint_helper import EndpointHelper, Rounds
+from assay.lab.models.learner import Encoder
 from assay.lab.models.metering import HelperBudgets, Meter, MeteredModel
 from assay.lab.session.evaluation import Evaluation, make_evaluation
 from assay.lab.session.manifest import about_run
@@ -67,8 +69,12 @@ class EndpointAnswerer(Answerer):
         self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE
     ) -> Evaluation:
         """See `Answerer`."""
-        session = self.session
-        value = (session.task, {}, f"endpoint: {spec.rendering}", session.seed)
+        session, sets = self.session, dict[str, DataSet]()
+        if spec.data is not None:
+            # Without a limit on tokens, which the experiment's rules refuse, nothing is encoded.
+            context = (session.task, lambda rendering: cast(Encoder, None), session.run.root, sets)
+            prepare_set(session.experiment, spec.data.partition(".")[0], *context, session.observer)
+        value = (session.task, sets, f"endpoint: {spec.rendering}", session.seed)
         made = make_evaluation(name, spec, *value, root=session.run.root)
         with within(f"evaluate.{name}"):
             check_rendering(spec.rendering)
