@@ -10,13 +10,14 @@ from tests import size
 BUDGET = {
     "code lines of src": 66_600,
     "files of src": 420,
-    "code lines of tests": 55_000,
+    "code lines of tests": 56_500,
     "words of docs": 32_000,
     "entries of the English catalogue": 1_150,
     "exception classes": 20,
 }
-"""What the house may weigh, with agents, worlds and known faults."""
-DEBT = {"code lines of src": 700, "code lines of tests": 1_650, "words of docs": 1_180}
+"""What the house may weigh. Agents, worlds and known faults may add 1,600 code lines to 65,000 of
+src; their injections and foreign libraries are 1,500 lines of tests beside 55,000."""
+DEBT = {"code lines of src": 350, "words of docs": 100}
 """What it weighs beyond that, to be paid back: a change may make it smaller, never larger."""
 
 

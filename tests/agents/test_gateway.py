@@ -132,10 +132,10 @@ async def solve(row, client):
     calls = [client.chat.completions.create(model="policy", messages=[
         {"role": "user", "content": "What is 1 + 1?"}]) for _ in range(3)]
     waiting = [asyncio.ensure_future(call) for call in calls]
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(2)
     return 1.0
 """
-    policy.reply = lambda text, key: (time.sleep(1.5), "2")[1]
+    policy.reply = lambda text, key: (time.sleep(4), "2")[1]
     (environment,) = run(tmp_path, source, policy, ROWS[:1]).environments
     assert "3 of its calls waited" in environment.reward.why
     dialogue = environment.dialogue
