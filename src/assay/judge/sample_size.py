@@ -182,7 +182,8 @@ def _detectable(freedom: float, power: float, alpha: float) -> float:
     critical = -float(special.stdtrit(freedom, alpha / 2))
     # The other tail rejects next to never at such differences.
     high = 100.0 + 2 * critical
-    return least(lambda x: 1 - special.nctdtr(freedom, x, critical) >= power, 0.0, high, 60)
+    # Far out SciPy gives NaN, which is seen.
+    return least(lambda x: not 1 - special.nctdtr(freedom, x, critical) < power, 0.0, high, 60)
 
 
 def items_for(
