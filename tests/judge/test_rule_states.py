@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from assay.judge.health_checks import RuleState, check_health
+from assay.judge.health_checks import Evidence, RuleState, check_health
 from assay.judge.health_rules import RULES
 
 
@@ -19,16 +19,18 @@ def state(rule: str, found: Sequence[RuleState]) -> RuleState:
 
 
 def test_every_rule_is_told_once_where_nothing_is_recorded():
-    found = check_health([]).states
+    found = check_health(Evidence([])).states
     assert [each.rule for each in found] == list(RULES)
     assert {each.state for each in found} == {"not recorded"}
 
 
 def test_a_trend_of_few_steps_is_no_state_of_health():
-    found = check_health(lines(5, format_share=0.9, reward_mean=0.5)).states
+    found = check_health(Evidence(lines(5, format_share=0.9, reward_mean=0.5))).states
     assert state("format_falling", found).state == "too few steps"
     assert state("stagnant_reward", found).state == "too few steps"
-    longer = check_health(lines(20, format_share=0.9, reward_mean=lambda s: s / 20)).states
+    longer = check_health(
+        Evidence(lines(20, format_share=0.9, reward_mean=lambda s: s / 20))
+    ).states
     assert state("format_falling", longer).state == "ok"
     rising = state("stagnant_reward", longer)
     assert rising.state == "ok" and rising.reading is not None

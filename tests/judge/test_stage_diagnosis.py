@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from assay.errors import Finding
-from assay.judge.health_checks import CHECKS, Spending, check_health
+from assay.judge.health_checks import CHECKS, Evidence, Spending, check_health
 from assay.judge.health_rules import BONUSES, IDLE, PENALTIES, RULES, STORED_ADVICE
 from assay.judge.intervals import Interval
 from assay.judge.trends import Forecast
@@ -68,7 +68,7 @@ PARTS = {BONUSES: ["part/bonus"], PENALTIES: ["part/penalty"]}
 
 
 def fired(metrics: list[dict], dev=(), spending=()) -> dict[str, Finding]:
-    found = check_health(metrics, dev, spending, PARTS).findings
+    found = check_health(Evidence(metrics, dev, spending, PARTS)).findings
     return {each.code: each for each in found}
 
 
@@ -135,7 +135,9 @@ NOTED = [
 def test_a_part_that_had_no_occasion_to_act_is_a_note_and_no_fault(fault):
     noted = [
         each
-        for each in check_health([{**line, **fault} for line in healthy()], parts=PARTS).findings
+        for each in check_health(
+            Evidence([{**line, **fault} for line in healthy()], parts=PARTS)
+        ).findings
         if each.code == "no_occasion"
     ]
     (said,) = map(english, noted)
@@ -150,7 +152,7 @@ def test_a_part_that_did_nothing_is_told_after_some_steps_or_where_the_stage_has
     short = [{**line, **idle} for line in healthy(0, IDLE - 1)]
     rules = {"no_bonus", "no_entropy_bonus", "no_reward_part"}
     assert not rules & fired(short).keys()
-    ended = check_health(short, parts=PARTS, ended=True)
+    ended = check_health(Evidence(short, parts=PARTS, ended=True))
     assert {each.code for each in ended.findings} == rules
     assert rules <= fired([{**line, **idle} for line in healthy(0, IDLE)]).keys()
 
@@ -158,7 +160,7 @@ def test_a_part_that_did_nothing_is_told_after_some_steps_or_where_the_stage_has
 def test_a_kl_of_nothing_is_a_fault_only_after_the_weights_moved():
     """The first step compares the start with itself, and so does every step without an update."""
     first = [{**line, "kl": 0.0} for line in healthy(0, 1)]
-    assert "no_kl" not in {each.code for each in check_health(first, ended=True).findings}
+    assert "no_kl" not in {each.code for each in check_health(Evidence(first, ended=True)).findings}
     still = [{**line, "kl": 0.0, "grad_norm": 0.0} for line in healthy()]
     assert "no_kl" not in fired(still)
     frozen = [{**line, "kl": 0.0, "learning_rate": 0.0} for line in healthy()]
@@ -179,9 +181,13 @@ def test_what_to_do_otherwise_is_a_note():
     start, worse = FALLING_DEV[0][1], FALLING_DEV[1][1]
     looks = [(0, worse), (10, start), (20, worse)]
     assert "−33.3 (" in english(fired(healthy(), looks)["dev_fell"]).evidence
-    kept = check_health(healthy(), reached={"test": (start, worse), "other": (start, start)})
+    kept = check_health(
+        Evidence(healthy(), reached={"test": (start, worse), "other": (start, start)})
+    )
     assert [each.code for each in kept.findings] == ["keep_start", "keep_start"]
-    assert not check_health(healthy(), reached={"a": (worse, start), "b": (start, start)}).findings
+    assert not check_health(
+        Evidence(healthy(), reached={"a": (worse, start), "b": (start, start)})
+    ).findings
     assert "kl_at_start" in fired([{**line, "kl": 0.02} for line in healthy()])
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assay.runs.history import evaluation_records, find_samples, read_answers
+from assay.runs.history import answers_in, evaluation_records, find_samples
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
@@ -56,13 +56,13 @@ def test_a_flipped_bit_of_a_record_is_never_another_answer(run: RunDirectory) ->
     (record,) = evaluation_records(run)
     (file,) = run.evaluations.glob("*/*.parquet")
     before = file.read_bytes()
-    right, found = read_answers(run, record, "base"), 0
+    right, found = answers_in(record.file(run.evaluations, "base")), 0
     for place in range(0, len(before) * 8, 97):
         changed = bytearray(before)
         changed[place // 8] ^= 1 << place % 8
         file.write_bytes(changed)
         try:
-            assert read_answers(run, record, "base") == right
+            assert answers_in(record.file(run.evaluations, "base")) == right
         except DamagedFile:
             found += 1
     assert found > 100

@@ -10,7 +10,7 @@ import torch
 from assay.data.episode import Reward
 from assay.errors import RunFailure
 from assay.experiment.experiment import Experiment
-from assay.judge.health_checks import check_health
+from assay.judge.health_checks import Evidence, check_health
 from assay.judge.health_rules import derived
 from assay.lab.session.validate import unknown_names
 from assay.labs.math.task import TASK
@@ -176,7 +176,9 @@ def test_failed_calls_of_helper_models_are_api_errors_to_the_health_rules():
         return {"step": step, **asked, "helper/judge/failures": 0.5 * step}
 
     assert derived(line(20))["api_error_share"] == pytest.approx(0.2)
-    found = [each.code for each in check_health([line(step) for step in range(1, 31)]).findings]
+    found = [
+        each.code for each in check_health(Evidence([line(step) for step in range(1, 31)])).findings
+    ]
     assert found == ["rising_api_errors"]
     assert "api_error_share" not in derived({"step": 1, "helper/judge/requests": 0.0})
 

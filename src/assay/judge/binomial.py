@@ -25,7 +25,7 @@ from assay.judge.intervals import (
     quantile,
     wilson,
 )
-from assay.judge.power import POWER, binomial_mass, detectable_from_interval, planned
+from assay.judge.power import POWER, binomial_mass, detectable_from_interval, least, planned
 from assay.judge.scores import Array, cluster_totals
 from assay.judge.significance import agreeing
 from assay.judge.verdict import ALPHA, Comparison, Figures
@@ -103,11 +103,7 @@ def unpaired_detectable(
 
     if not seen(most):
         return None
-    low, high = 0.0, most
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (low, middle) if seen(middle) else (middle, high)
-    return high
+    return least(seen, 0.0, most)
 
 
 def _exact_power(chances: tuple[float, float], items: tuple[int, int], alpha: float) -> float:

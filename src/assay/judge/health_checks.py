@@ -7,7 +7,7 @@ run is not done here.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -46,7 +46,7 @@ class Evidence:
     """What rules look at."""
 
     lines: Sequence[Line]
-    """Recorded steps of one stage, in order, with the derived metrics."""
+    """Recorded steps of one stage, in order; `check_health` adds the derived metrics."""
     dev: Dev = ()
     spending: Sequence[Spending] = ()
     parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -375,21 +375,13 @@ class Health:
     """Worst first; numbers that contradict each other (`identity`) are among them."""
 
 
-def check_health(
-    lines: Sequence[Line],
-    dev: Dev = (),
-    spending: Sequence[Spending] = (),
-    parts: Mapping[str, Sequence[str]] | None = None,
-    ended: bool = False,
-    reached: Mapping[str, tuple[ItemScores, ItemScores]] | None = None,
-) -> Health:
-    """Apply the rules to the steps of one stage; see `Evidence`. Raises what
-    `judge.paired.compare` raises."""
+def check_health(seen: Evidence) -> Health:
+    """Apply the rules to the steps of one stage. Raises what `judge.paired.compare` raises."""
     kept, moved = [], False
-    for line in map(derived, lines):
+    for line in map(derived, seen.lines):
         kept.append({**line, MOVED: float(moved)})
         moved |= line.get("grad_norm", 1.0) not in (0, None) and line.get("learning_rate", 1.0) != 0
-    evidence = Evidence(kept, dev, spending, parts or {}, ended, reached or {})
+    evidence = replace(seen, lines=kept)
     states: list[RuleState] = []
     findings: list[Finding] = []
     for name, rule in RULES.items():
@@ -403,7 +395,7 @@ def check_health(
                 findings.append(Finding(each.severity, code=code, values={**each.figures, **keys}))
         if not readings:
             states.append(RuleState(name, _unread(rule, evidence), "", None))
-    findings += filter(None, (contradicts(lines) for contradicts in IDENTITY_RULES))
+    findings += filter(None, (contradicts(seen.lines) for contradicts in IDENTITY_RULES))
     return Health(tuple(states), tuple(worst_first(findings)))
 
 

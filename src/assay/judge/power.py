@@ -4,6 +4,7 @@ Plans the mid-p McNemar test on n items, of which a share, the discordance, chan
 runs. No scores are read here.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -69,6 +70,14 @@ def _critical(low: int, high: int, alpha: float) -> Array:
     return np.where(rejects_KM, candidates_KM, -1.0).max(0)
 
 
+def least(holds: Callable[[float], bool], low: float, high: float, halvings: int = 30) -> float:
+    """The least value above `low` for which something holds that holds for `high`, by bisection."""
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
 @lru_cache(maxsize=4096)
 def minimum_detectable_difference(
     items: int, discordance: float, power: float = POWER, alpha: float = ALPHA
@@ -76,14 +85,7 @@ def minimum_detectable_difference(
     """Smallest difference seen with `power`; None when even a change of every item is not."""
     if predicted_power(items, discordance, 1.0, alpha) < power:
         return None
-    low, high = 0.0, 1.0
-    for _ in range(30):
-        middle = (low + high) / 2
-        if predicted_power(items, discordance, middle, alpha) < power:
-            low = middle
-        else:
-            high = middle
-    return high
+    return least(lambda x: predicted_power(items, discordance, x, alpha) >= power, 0.0, 1.0)
 
 
 @lru_cache(maxsize=4096)
@@ -106,10 +108,8 @@ def items_needed(
     low, high = int(approximate / 2), int(2 * approximate) + 20
     while high - low > 1:
         middle = (low + high) // 2
-        if predicted_power(middle, share, size, alpha) < power:
-            low = middle
-        else:
-            high = middle
+        seen = predicted_power(middle, share, size, alpha) >= power
+        low, high = (low, middle) if seen else (middle, high)
     return high
 
 
@@ -129,7 +129,6 @@ NODES = 32
 """Quantiles that stand for the distribution of an estimated standard error."""
 KNOWN = 2000.0
 """Degrees of freedom from which on a standard error counts as known."""
-HALVINGS = 30
 MOST_TIMES = 2.0**40
 
 
@@ -201,16 +200,9 @@ def smallest_seen(
     precision: DesignPrecision, alpha: float = ALPHA, power: float = POWER
 ) -> float | None:
     """The smallest difference seen with `power`; None where the largest possible one is not."""
-    low, high = 0.0, precision.width
-    if power_at(precision, high, alpha) < power:
+    if power_at(precision, precision.width, alpha) < power:
         return None
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if power_at(precision, middle, alpha) < power:
-            low = middle
-        else:
-            high = middle
-    return high
+    return least(lambda x: power_at(precision, x, alpha) >= power, 0.0, precision.width)
 
 
 @lru_cache(maxsize=4096)
@@ -218,7 +210,7 @@ def times_needed(
     precision: DesignPrecision, difference: float, alpha: float = ALPHA, power: float = POWER
 ) -> float | None:
     """How many times as many units would show `difference` with `power`; None for none."""
-    least = 2 / precision.clusters if precision.clusters else 1.0
+    fewest = 2 / precision.clusters if precision.clusters else 1.0
 
     def seen(times: float) -> bool:
         return power_at(precision, abs(difference), alpha, times) >= power
@@ -228,11 +220,7 @@ def times_needed(
         high *= 2
         if difference == 0 or high > MOST_TIMES:
             return None
-    low = least if high == 1 else high / 2
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if seen(middle) else (middle, high)
-    return high
+    return least(seen, fewest if high == 1 else high / 2, high)
 
 
 def planned(figures: Figures, plan_at: PlanAt, *, method: str, **counts: Any) -> Comparison:

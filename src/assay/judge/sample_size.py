@@ -14,7 +14,7 @@ from scipy import special
 from assay.errors import InputError
 from assay.judge.arms import aligned, left_over
 from assay.judge.cluster_robust import item_mean
-from assay.judge.power import POWER, items_needed, minimum_detectable_difference
+from assay.judge.power import POWER, items_needed, least, minimum_detectable_difference
 from assay.judge.scores import Array, ItemScores
 from assay.judge.verdict import ALPHA
 
@@ -181,14 +181,9 @@ def _detectable(freedom: float, power: float, alpha: float) -> float:
     """How many standard errors Student's test at `alpha` sees with `power`."""
     critical = -float(special.stdtrit(freedom, alpha / 2))
     # The other tail rejects next to never at such differences.
-    low, high = 0.0, 100.0 + 2 * critical
-    for _ in range(60):
-        middle = (low + high) / 2
-        if 1 - special.nctdtr(freedom, middle, critical) < power:
-            low = middle
-        else:
-            high = middle
-    return high
+    high = 100.0 + 2 * critical
+    # Far out SciPy gives NaN, which is seen.
+    return least(lambda x: not 1 - special.nctdtr(freedom, x, critical) < power, 0.0, high, 60)
 
 
 def items_for(

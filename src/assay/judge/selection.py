@@ -15,7 +15,7 @@ from scipy import special
 
 from assay.judge.averages import compare_harmonic, harmonic_interval, value_of
 from assay.judge.families import adjust_family
-from assay.judge.intervals import LEVEL, Interval, quantile
+from assay.judge.intervals import LEVEL, quantile
 from assay.judge.paired import compare, with_missing_at
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.judge.trends import Trend, trend
@@ -139,39 +139,29 @@ def expected_optimism(looks: int, items: int, item_variance: float = 0.25) -> fl
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A candidate against the best on the dev items."""
-
-    difference: float
-    """Its score minus that of the best."""
-    interval: Interval
-    adjusted_p: float
-    """Corrected for all candidates (Holm)."""
-    worse: bool
-    """Whether it is shown to be worse; else it is a rival."""
-
-
-@dataclass(frozen=True, slots=True)
 class Choice:
     """The best of several on the dev items, and whether it beats its baseline."""
 
     candidate: str
     """Name of the best on dev, the earliest among equals."""
-    chosen: bool
-    """Whether it beats its baseline after the correction for looks."""
     comparison: Comparison | None
     """Candidate against its baseline on dev, corrected for looks; None: it is the baseline, or has
     none."""
     looks: int
     optimism: float
     """Upper bound on the expected optimism of the best of `looks` equally good candidates."""
-    standings: Mapping[str, Standing]
-    """Every other candidate against this one."""
+    standings: Mapping[str, Comparison]
+    """Every other candidate against this one, corrected for all of them (Holm)."""
+
+    @property
+    def chosen(self) -> bool:
+        """Whether it beats its baseline after the correction for looks."""
+        return self.comparison is not None and self.comparison.verdict == "better"
 
     @property
     def rivals(self) -> tuple[str, ...]:
         """Those that the dev items do not show to be worse than the candidate."""
-        return tuple(name for name, each in self.standings.items() if not each.worse)
+        return tuple(name for name, c in self.standings.items() if c.verdict != "worse")
 
 
 Parts = Sequence[ItemScores]
@@ -199,16 +189,11 @@ def choose(
     filled = {n: [with_missing_at(p, p.bounds[0]) for p in parts] for n, parts in cells.items()}
     best = max(filled, key=lambda name: value_of(filled[name], ratios_to))
     others = {n: against(cells[best], parts) for n, parts in cells.items() if n != best}
-    standings = {
-        name: Standing(c.difference, c.interval, c.adjusted_p, c.verdict == "worse")
-        for name, c in adjust_family(others).items()
-    }
     optimism = expected_optimism(looks, len(cells[best][0].item_ids))
     if ratios_to:
         interval = harmonic_interval(filled[best], ratios_to)
         optimism = expected_maximum(looks) * interval.half_width / quantile(LEVEL)
-    baseline = baselines.get(best)
-    if baseline is None:
-        return Choice(best, False, None, looks, optimism, standings)
-    comparison = corrected_for_looks(against(baseline, cells[best]), looks)
-    return Choice(best, comparison.verdict == "better", comparison, looks, optimism, standings)
+    baseline, comparison = baselines.get(best), None
+    if baseline is not None:
+        comparison = corrected_for_looks(against(baseline, cells[best]), looks)
+    return Choice(best, comparison, looks, optimism, adjust_family(others))

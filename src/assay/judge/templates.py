@@ -25,7 +25,6 @@ ONE: Mapping[str, str] = {
     "answers": "answer",
     "repeats": "repeat",
     "prompts": "prompt",
-    "passes": "pass",
     "errors": "error",
     "warnings": "warning",
     "notes": "note",

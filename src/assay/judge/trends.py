@@ -15,6 +15,7 @@ from scipy import special
 
 from assay.errors import InputError
 from assay.judge.intervals import LEVEL, Interval
+from assay.judge.power import least
 from assay.judge.scores import Array
 
 RANGES = np.logspace(0, 2, 25)
@@ -51,13 +52,7 @@ class StudentMixture:
         each_K = self.centres_K + self.scales_K * special.stdtrit(self.freedom, share)
         each_K = each_K[self.weights_K > 0]
         low, high = float(each_K.min()), float(each_K.max())
-        for _ in range(60):
-            middle = (low + high) / 2
-            if self._below(middle) < share:
-                low = middle
-            else:
-                high = middle
-        return (low + high) / 2
+        return least(lambda value: self._below(value) >= share, low, high, 60)
 
     def _below(self, value: float) -> float:
         scales_K = np.where(self.scales_K > 0, self.scales_K, 1.0)

@@ -22,7 +22,7 @@ from assay.judge.intervals import Interval, score_interval
 from assay.lab.monitor.guards import estimate
 from assay.lab.monitor.stage_health import stage_health
 from assay.runs.checkpoints import read_selection
-from assay.runs.history import History, evaluation_records, measured_checkpoints, read_answers
+from assay.runs.history import History, answers_in, evaluation_records, measured_checkpoints
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.records import EvaluationRecord
@@ -242,7 +242,7 @@ class RunFacts:
 
     def answers(self, record: EvaluationRecord, checkpoint: str) -> list[dict[str, Any]]:
         """The lines of one record."""
-        return read_answers(self.run, record, checkpoint)
+        return answers_in(record.file(self.run.evaluations, checkpoint))
 
     def curves(self, stage: str) -> list[Curve]:
         """The metrics of a stage over its steps; shares and rewards with intervals."""

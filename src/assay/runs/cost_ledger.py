@@ -120,18 +120,8 @@ _values: Callable[[LedgerCall], tuple[object, ...]] = attrgetter(*COLUMNS)
 _answer_values: Callable[[EndpointAnswer], tuple[object, ...]] = attrgetter(
     *(each.name for each in fields(EndpointAnswer))
 )
-INTEGERS = {
-    *("step", "attempts", "prompt_tokens", "completion_tokens"),
-    *("prompt_price", "completion_price", "cost", "uncertain", "opening"),
-}
-
-
-def _declared(name: str) -> str:
-    return f"{name} {'INTEGER' if name in INTEGERS else 'REAL' if name == 'seconds' else 'TEXT'}"
-
-
 SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS calls (id INTEGER PRIMARY KEY, {", ".join(map(_declared, COLUMNS))});
+CREATE TABLE IF NOT EXISTS calls (id INTEGER PRIMARY KEY, {", ".join(COLUMNS)});
 CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, text TEXT NOT NULL, ended TEXT NOT NULL,
  prompt_tokens INTEGER, completion_tokens INTEGER) WITHOUT ROWID;
 """

@@ -392,10 +392,7 @@ def find_record(run: RunDirectory, on: str) -> EvaluationRecord:
 def measured_checkpoints(run: RunDirectory, record: EvaluationRecord) -> list[str]:
     """Checkpoints with a finished record: the base first, then by stage and step."""
     files = record.file(run.evaluations, "base").parent.glob("[!.]*.parquet")
-    return _in_order(run, {file.stem for file in files if is_there(file)})
-
-
-def _in_order(run: RunDirectory, names: set[str]) -> list[str]:
+    names = {file.stem for file in files if is_there(file)}
     return sorted(names, key=partial(_place, ["base", *experiment_of(run).stage]))
 
 
@@ -404,13 +401,6 @@ def _place(stages: list[str], name: str) -> tuple[int, int]:
     if reference is None or (reference.stage or "base") not in stages:
         raise InputError(f"a record is named {name!r}", fix="the experiment has no such stage")
     return stages.index(reference.stage or "base"), reference.step or 0
-
-
-def read_answers(
-    run: RunDirectory, record: EvaluationRecord, checkpoint: str
-) -> list[dict[str, Any]]:
-    """The lines of one finished record. Raises DamagedFile."""
-    return answers_in(record.file(run.evaluations, checkpoint))
 
 
 def answers_in(file: Path) -> list[dict[str, Any]]:
@@ -434,7 +424,7 @@ def reported_answers(
     for record in evaluation_records(run):
         if record.role == "report" and wanted(record.benchmark):
             for checkpoint in measured_checkpoints(run, record):
-                lines = read_answers(run, record, checkpoint)
+                lines = answers_in(record.file(run.evaluations, checkpoint))
                 yield record.benchmark, record.name, checkpoint, lines
 
 

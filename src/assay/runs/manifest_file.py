@@ -35,9 +35,6 @@ def read_manifest(run: RunDirectory) -> Manifest:
     if not file.exists():
         return {}
     manifest = read_json(file, dict)
-    for name in TABLES:
-        if not isinstance(manifest.get(name, {}), dict):
-            raise DamagedFile(f"cannot be read: {name!r} is no table", file=file, fix=FIX)
     for path, kind, value in _used(manifest):
         if not isinstance(value, kind):
             problem = f"cannot be read: {path!r} is no {KINDS[kind]}"
@@ -46,7 +43,10 @@ def read_manifest(run: RunDirectory) -> Manifest:
 
 
 def _used(manifest: Manifest) -> Iterator[tuple[str, type, Any]]:
-    """Parts of the manifest that lists of runs need, with their types."""
+    """Parts of the manifest that lists of runs need, with their types; each is asked for once those
+    before it are known to be of theirs."""
+    for name in TABLES:
+        yield name, dict, manifest.get(name, {})
     base = manifest.get("base_weights", {})
     for name in base.keys() & {"checkpoint", "source", "sha256"}:
         yield f"base_weights.{name}", str, base[name]
@@ -54,10 +54,9 @@ def _used(manifest: Manifest) -> Iterator[tuple[str, type, Any]]:
         for name, value in manifest.get(table, {}).items():
             yield f"{table}.{name}", dict, value
     for name, stage in manifest.get("stages", {}).items():
-        if isinstance(stage, dict):
-            yield f"stages.{name}.start", str, stage.get("start", "")
-            yield f"stages.{name}.adapt", dict, stage.get("adapt", {})
-            yield f"stages.{name}.from", dict, stage.get("from", {})
+        yield f"stages.{name}.start", str, stage.get("start", "")
+        yield f"stages.{name}.adapt", dict, stage.get("adapt", {})
+        yield f"stages.{name}.from", dict, stage.get("from", {})
 
 
 def overridden(manifest: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from assay.pages.content import about_evaluation, result_blocks
 from assay.pages.facts import gather
 from assay.pages.markdown import blocks_markdown
 from assay.pages.words import words
-from assay.runs.history import find_record, read_answers
+from assay.runs.history import answers_in, find_record
 from assay.runs.records import EvaluationRecord, read_scores
 from assay.runs.run_files import DamagedFile
 from tests.from_files import start
@@ -59,7 +59,9 @@ def test_only_another_number_of_items_is_another_record():
 
 def test_a_checkpoint_is_asked_its_part_with_every_repeat_and_the_others_all(run):
     record = find_record(run, on="test")
-    base, sft = (read_answers(run, record, name) for name in ("base", "sft.step-000002"))
+    base, sft = (
+        answers_in(record.file(run.evaluations, name)) for name in ("base", "sft.step-000002")
+    )
     assert len(record.items) == 8
     assert sorted((a["item_id"], a["repeat"]) for a in base) == sorted(
         (item, repeat) for item in record.items_of("base") for repeat in (0, 1)

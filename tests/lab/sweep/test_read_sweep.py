@@ -112,7 +112,7 @@ def test_settings_of_an_evaluation_are_measured_on_one_run(lab):
         (
             'select = "dev"',
             'checkpoint = "last"',
-            "toml:4: checkpoint: 'last' is not a check",
+            "toml:4: checkpoint: 'last' is no single check",
         ),
     ],
 )

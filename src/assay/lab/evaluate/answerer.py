@@ -26,6 +26,7 @@ LONGEST_SOURCE = 120
 
 Request = tuple[int, int]
 """The place of an item in its evaluation, and the number of the repeat."""
+Chunks = Sequence[Sequence[Request]]
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,7 @@ class Answerer:
         raise NotImplementedError
 
     def answers(
-        self,
-        evaluation: Evaluation,
-        checkpoint: str,
-        chunks: Sequence[Sequence[Request]],
-        folder: Path,
+        self, evaluation: Evaluation, checkpoint: str, chunks: Chunks, folder: Path
     ) -> Generator[list[ItemAnswer]]:
         """The answers of a checkpoint to each chunk of requests, a whole chunk at a time and in
         whatever order they come; closed at the end.

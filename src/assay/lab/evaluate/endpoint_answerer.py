@@ -21,11 +21,11 @@ from assay.data.episode import Completion
 from assay.data.hashing import sha256_text
 from assay.data.row import Message
 from assay.errors import InputError, RunFailure, within
-from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.data.prepare import DataSet, prepare_set
-from assay.lab.evaluate.answerer import BASE, Answerer, ItemAnswer, Request, holder, plain_name
+from assay.lab.evaluate.answerer import Answerer, Chunks, ItemAnswer, Request, holder, plain_name
 from assay.lab.models.endpoint_helper import EndpointHelper, Rounds
 from assay.lab.models.learner import Encoder
 from assay.lab.models.metering import HelperBudgets, Meter, MeteredModel
@@ -106,11 +106,7 @@ class EndpointAnswerer(Answerer):
         }
 
     def answers(
-        self,
-        evaluation: Evaluation,
-        checkpoint: str,
-        chunks: Sequence[Sequence[Request]],
-        folder: Path,
+        self, evaluation: Evaluation, checkpoint: str, chunks: Chunks, folder: Path
     ) -> Generator[list[ItemAnswer]]:
         """See `Answerer`; the requests of all chunks are sent side by side.
 

@@ -18,11 +18,11 @@ from assay.data.row import Row
 from assay.engines.ray_pool import NodeNeeds, RayPool, as_they_come, connect, look_at_nodes
 from assay.errors import RunFailure
 from assay.experiment.base_table import RenderingSettings
-from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference, parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.tables import EvaluateSpec
-from assay.lab.evaluate.answerer import BASE, Answerer, ItemAnswer, Request, holder, plain_name
+from assay.lab.evaluate.answerer import Answerer, Chunks, ItemAnswer, Request, holder, plain_name
 from assay.lab.models.learner import Encoder, refuse_longer
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.evaluation import Evaluation, encoded_evaluation
@@ -73,11 +73,7 @@ class LocalAnswerer(Answerer):
         return make_manifest(self.session)
 
     def answers(
-        self,
-        evaluation: Evaluation,
-        checkpoint: str,
-        chunks: Sequence[Sequence[Request]],
-        folder: Path,
+        self, evaluation: Evaluation, checkpoint: str, chunks: Chunks, folder: Path
     ) -> Generator[list[ItemAnswer]]:
         """See `Answerer`; one chunk is sampled at a time, as one batch."""
         policy = self.policy or self.read(checkpoint)
@@ -180,13 +176,10 @@ class EvaluationOpening:
     precision: Precision
     threads: int
 
-    def opened(self) -> tuple[Session, Evaluation]:
-        """The evaluation. Raises RunFailure where it comes out other than the fingerprint says."""
-        return _opened(self)
-
 
 @lru_cache(maxsize=1)
 def _opened(opening: EvaluationOpening) -> tuple[Session, Evaluation]:
+    """The evaluation. Raises RunFailure where it comes out other than the fingerprint says."""
     torch.set_num_threads(opening.threads)
     run, spec = opening.run, opening.spec
     session = Session(experiment_of(run), run, opening.seed, Silent())
@@ -223,11 +216,7 @@ class SpreadLocalAnswerer(LocalAnswerer):
         pool_of(self.session)
 
     def answers(
-        self,
-        evaluation: Evaluation,
-        checkpoint: str,
-        chunks: Sequence[Sequence[Request]],
-        folder: Path,
+        self, evaluation: Evaluation, checkpoint: str, chunks: Chunks, folder: Path
     ) -> Generator[list[ItemAnswer]]:
         """See `Answerer`."""
         session = self.session
@@ -244,7 +233,7 @@ def answer_chunk(
     opening: EvaluationOpening, checkpoint: str, chunk: Sequence[Request]
 ) -> list[ItemAnswer]:
     """Answer one chunk in the process that this is called in."""
-    session, evaluation = opening.opened()
+    session, evaluation = _opened(opening)
     return LocalAnswerer(session).answered(evaluation, _policy(opening, checkpoint), chunk)
 
 
@@ -257,6 +246,6 @@ def _policy(opening: EvaluationOpening, checkpoint: str) -> Samples:
     if key not in _KEPT:
         _KEPT.clear()
         gc.collect()
-        session, _ = opening.opened()
+        session, _ = _opened(opening)
         _KEPT[key] = LocalAnswerer(session).read(checkpoint)
     return _KEPT[key]

@@ -17,11 +17,11 @@ from assay.data.episode import Completion, Reward
 from assay.data.files import lock
 from assay.data.splits import conversation_of
 from assay.errors import InputError, RunFailure
-from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference, checkpoint_name
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.verdict import FEW_UNSCORED
-from assay.lab.evaluate.answerer import BASE, Answerer, ItemAnswer, Request
+from assay.lab.evaluate.answerer import Answerer, Chunks, ItemAnswer
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer
 from assay.lab.evaluate.local_answerer import (
     FIELD,
@@ -94,11 +94,7 @@ class FunctionAnswerer(Answerer):
         }
 
     def answers(
-        self,
-        evaluation: Evaluation,
-        checkpoint: str,
-        chunks: Sequence[Sequence[Request]],
-        folder: Path,
+        self, evaluation: Evaluation, checkpoint: str, chunks: Chunks, folder: Path
     ) -> Generator[list[ItemAnswer]]:
         """See `Answerer`; every repeat of an item is the same. Raises HelperFailed."""
         for chunk in chunks:

@@ -153,16 +153,9 @@ class TensorBoard(Sink):
 
     def scores(self, step: int, rows: Sequence[ScoreRow]) -> None:
         """See `Sink.scores`."""
-        for name, value in score_values(rows).items():
-            self.client.add_scalar(name, value, step)
-        lines = ["| evaluation | checkpoint | score | 95% interval | items | verdict |"]
-        lines.append("|---|---|---:|---|---:|---|")
-        lines += [
-            f"| {r.evaluation} | {r.checkpoint} | {r.score:.4g} | {r.low:.4g} to {r.high:.4g} "
-            f"| {r.items} | {r.verdict or 'control'} |"
-            for r in rows
-        ]
-        self.client.add_text("verdicts", "\n".join(lines), step)
+        self.metrics(step, score_values(rows))
+        for name, verdict in verdicts(rows).items():
+            self.client.add_text(name, verdict, step)
 
     def close(self, state: RunState) -> None:
         """See `Sink.close`."""

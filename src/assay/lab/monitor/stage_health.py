@@ -21,7 +21,7 @@ from assay.experiment.stage_tables import (
     kept_reference,
     steps_of,
 )
-from assay.judge.health_checks import Health, RuleState, Spending, check_health
+from assay.judge.health_checks import Evidence, Health, RuleState, Spending, check_health
 from assay.judge.health_rules import BONUSES, OF_SAMPLES, PENALTIES, STORED_ADVICE
 from assay.judge.scores import ItemScores
 from assay.judge.selection import Promotion, promote
@@ -56,7 +56,9 @@ def stage_health(history: History, stage: str, until: int | None = None) -> Heal
     money = spending(history, stage, until) if stage == history.last_stage else []
     parts, ended = reward_parts(spec), has_ended(history, stage, until)
     reached = _reached(history, stage) if until is None else {}
-    findings = check_health(_at_temperature(lines, spec), dev, money, parts, ended, reached)
+    findings = check_health(
+        Evidence(_at_temperature(lines, spec), dev, money, parts, ended, reached)
+    )
     stored = isinstance(spec, StoredStage) and spec.stored
     mute = OF_SAMPLES if stored else frozenset[str]()
     if not kept_reference(spec):

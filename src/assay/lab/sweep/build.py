@@ -68,8 +68,8 @@ def build(
     terms: Terms,
 ) -> Matrix:
     """The matrix of a sweep's points; cells show the first of the `controls`, and the evaluation
-    `on` in place of the file's. Raises InputError for an unknown baseline or evaluation, and for
-    figures that must not stand side by side."""
+    `on` in place of the file's. Raises InputError for an unknown evaluation, and for figures
+    that must not stand side by side."""
     sweep, layout, axis = file.sweep, layout_of(file), file.checkpoint_axis
     shown = (on,) if on else sweep.on
     ratios_to = {} if on else sweep.ratios_of(sweep.on)
@@ -79,8 +79,6 @@ def build(
         for cell in cells_of_runs(each, layout, axis, sweep.checkpoint, shown if on else ())
     ]
     cells, axes = _placed(unplaced, file, layout)
-    for baseline in controls.values():
-        _check_where(baseline, layout, axes)
     runs = [run for each in points for run in each.finished]
     if on and not any(cell.state == "measured" for cell in unplaced):
         records = (record for run in runs for record in evaluation_records(run))
@@ -97,7 +95,7 @@ def build(
     }
     views = {name: View(cells, side, ratios, name) for name, side in sides.items()}
     main = next(iter(views.values()), View(cells, {}, ratios, ""))
-    select, every = sweep.selecting, (run for each in points for run in each.states)
+    select, every = sweep.select, (run for each in points for run in each.states)
     return Matrix(
         name=sweep.name,
         about=sweep.about,
@@ -137,14 +135,6 @@ def _placed(
     layers = [layer for layer in product(*axes[2:]) if any(p[2:] == layer for p in cells)]
     places = [(r, c, *layer) for layer in layers for r in axes[0] for c in axes[1]]
     return {p: cells.get(p) or SweepCell(p, "not in the search") for p in places}, axes
-
-
-def _check_where(baseline: Baseline, layout: TableLayout, axes: Sequence[Sequence[Value]]) -> None:
-    values = dict(zip((layout.rows, layout.columns, *layout.layers), axes, strict=True))
-    for key, value in (baseline.where or {}).items():
-        if place_value(value) not in values[key]:
-            problem = f"no cell has the baseline's {key} = {value}"
-            raise InputError(problem, fix=nearest(str(value), map(str, values[key])))
 
 
 def _notes_on(cells: Mapping[Place, SweepCell]) -> Iterator[Finding]:

@@ -4,13 +4,13 @@ A problem in it or in an arm's experiment is one line with file and line. `plann
 runs; names of registers are checked when a cell is filled.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
@@ -27,6 +27,8 @@ from assay.experiment.read_file import (
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.toml_write import inline
 from assay.experiment.training_settings import EveryEpochs
+
+OneOrMany = Annotated[Many[str], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]
 
 
 class ArmSpec(SpecTable):
@@ -74,7 +76,7 @@ class Sweep(SpecTable):
     """The reporting evaluation of the experiment that a cell shows; several with `ratios_to`."""
     ratios_to: dict[str, Positive] = Field(default_factory=dict)
     """Baseline score of each of several evaluations; a cell is the harmonic mean of the ratios."""
-    select: str | Many[str] | None = None
+    select: OneOrMany = ()
     """The evaluation with role `select` that ranks cells, or several with `ratios_to`; omitted: the
     only one there is."""
     checkpoint: str | None = None
@@ -94,13 +96,6 @@ class Sweep(SpecTable):
     arms: dict[Name, ArmSpec] = Field(default_factory=dict)
     """Arms by name: one more axis, called `arm`."""
 
-    @property
-    def selecting(self) -> tuple[str, ...]:
-        """The evaluations that rank cells, as the file names them."""
-        if self.select is None:
-            return ()
-        return (self.select,) if isinstance(self.select, str) else self.select
-
     def ratios_of(self, names: tuple[str, ...]) -> dict[str, float]:
         """The baseline scores of these evaluations, in their order; empty where they have none."""
         known = set(names) <= set(self.ratios_to)
@@ -108,10 +103,10 @@ class Sweep(SpecTable):
 
     @model_validator(mode="after")
     def _ratios_need_baselines(self) -> Self:
-        for field, names in (("on", self.on), ("select", self.selecting)):
+        for field, names in (("on", self.on), ("select", self.select)):
             if len(set(names)) < len(names):
                 raise refused(field, "names an evaluation twice", "leave one out")
-        ratios, selecting = set(self.ratios_to), set(self.selecting)
+        ratios, selecting = set(self.ratios_to), set(self.select)
         of_cells = len(self.on) > 1 or not ratios <= selecting
         of_dev = len(selecting) > 1 or bool(ratios & selecting)
         needed = {*(self.on if of_cells else ()), *(selecting if of_dev else ())}
@@ -233,10 +228,8 @@ def read_sweep(file: Path) -> SweepFile:
         key = getattr(sweep, field)
         if key is not None and key not in known:
             raise sweep_file.refuse((field,), f"{key!r} is no axis", nearest(key, known))
-    reference = parse_checkpoint(sweep.checkpoint or "base")
-    if reference is None or (reference.which == "all" and sweep_file.checkpoint_axis is None):
-        problem = f"{sweep.checkpoint!r} is not a checkpoint"
-        raise sweep_file.refuse(("checkpoint",), problem, EVERY)
+    many = sweep_file.checkpoint_axis is not None
+    _check_name(sweep_file, sweep.checkpoint, ("checkpoint",), many)
     _check_baselines(sweep_file)
     return sweep_file
 
@@ -270,9 +263,22 @@ def _check_checkpoint_axis(sweep_file: SweepFile, axis: Axis) -> None:
     if sweep_file.sweep.checkpoint and (reference is None or reference.which != "all"):
         problem = f"{sweep_file.sweep.checkpoint!r} is one checkpoint, and {axis.key} is an axis"
         raise sweep_file.refuse(("checkpoint",), problem, "leave it out")
-    refusal = value_refusal(axis.key, axis.values)
-    if refusal is not None:
-        raise sweep_file.refuse(axis.path, *refusal)
+    for value in axis.values:
+        if axis.key == "checkpoint":
+            _check_name(sweep_file, str(value), axis.path)
+        elif type(value) not in ((int,) if axis.key == "step" else (int, float)) or value <= 0:
+            problem, fix = (
+                f"{value!r} is no {axis.key} after training",
+                f"write {axis.key} = [3, 6]",
+            )
+            raise sweep_file.refuse(axis.path, problem, fix)
+
+
+def _check_name(sweep_file: SweepFile, text: str | None, at: KeyPath, many: bool = False) -> None:
+    """A text, where there is one, names a checkpoint; with `many`, or all of a stage."""
+    reference = parse_checkpoint(text or "base")
+    if reference is None or (reference.which == "all" and not many):
+        raise sweep_file.refuse(at, f"{text!r} is no single checkpoint", EVERY)
 
 
 def _check_baselines(sweep_file: SweepFile) -> None:
@@ -284,10 +290,7 @@ def _check_baselines(sweep_file: SweepFile) -> None:
             raise sweep_file.refuse(("controls", name), "is the name of the baseline", "rename it")
         _check_baseline(sweep_file, control, ("controls", name))
     for name, arm in sweep_file.sweep.arms.items():
-        reference = parse_checkpoint(arm.checkpoint or "base")
-        if reference is None or reference.which == "all":
-            problem = f"{arm.checkpoint!r} is no single checkpoint"
-            raise sweep_file.refuse(("arms", name, "checkpoint"), problem, EVERY)
+        _check_name(sweep_file, arm.checkpoint, ("arms", name, "checkpoint"))
 
 
 def _check_baseline(sweep_file: SweepFile, baseline: BaselineSpec, at: KeyPath) -> None:
@@ -300,9 +303,7 @@ def _check_baseline(sweep_file: SweepFile, baseline: BaselineSpec, at: KeyPath) 
             raise sweep_file.refuse(
                 place, f"{key} is never {inline(value)}", nearest(str(value), axes[key].values)
             )
-    if baseline.checkpoint is not None and parse_checkpoint(baseline.checkpoint) is None:
-        problem = f"{baseline.checkpoint!r} is not a checkpoint"
-        raise sweep_file.refuse((*at, "checkpoint"), problem, EVERY)
+    _check_name(sweep_file, baseline.checkpoint, (*at, "checkpoint"))
 
 
 def _check_base(sweep_file: SweepFile, arm: str | None) -> None:
@@ -319,7 +320,7 @@ def _check_base(sweep_file: SweepFile, arm: str | None) -> None:
         raise sweep_file.refuse(("arms", arm, "set"), str(error)) from None
     for role, names, key in (
         ("report", sweep_file.sweep.on, "on"),
-        ("select", sweep_file.sweep.selecting, "select"),
+        ("select", sweep_file.sweep.select, "select"),
     ):
         known = [name for name, e in experiment.evaluate.items() if e.role == role]
         for name in names:
@@ -332,48 +333,29 @@ def _check_base(sweep_file: SweepFile, arm: str | None) -> None:
     if axis is not None and not any(
         each.key.endswith(("steps", "epochs")) for each in sweep_file.axes
     ):
-        names = (*sweep_file.sweep.on, *sweep_file.sweep.selecting)
-        refusal = unmeasured(axis.key, axis.values, experiment, names)
-        if refusal is not None:
-            raise sweep_file.refuse(axis.path, *refusal)
+        for name in (*sweep_file.sweep.on, *sweep_file.sweep.select):
+            if refusal := unmeasured(axis, experiment, name):
+                raise sweep_file.refuse(axis.path, *refusal)
 
 
-Refusal = tuple[str, str]
-"""What is wrong, and what to write."""
-
-
-def value_refusal(key: str, values: Sequence[Any]) -> Refusal | None:
-    """Why a value cannot be a checkpoint, a step or an epoch; None where all can."""
-    for value in values:
-        if key == "checkpoint":
-            reference = parse_checkpoint(str(value))
-            if reference is None or reference.which == "all":
-                return f"{value!r} is no single checkpoint", EVERY
-        elif type(value) not in ((int,) if key == "step" else (int, float)) or value <= 0:
-            return f"{value!r} is no {key} after training", f"write {key} = [3, 6]"
-    return None
-
-
-def unmeasured(
-    key: str, values: Sequence[Any], experiment: Experiment, evaluations: Sequence[str]
-) -> Refusal | None:
-    """Why a value will have no record: no evaluation of it, or no checkpoint there."""
-    for name in evaluations:
-        texts = experiment.evaluate[name].checkpoints
-        stages = [text.removesuffix(".all") for text in texts if text.endswith(".all")]
-        if key == "checkpoint":
-            lacking = [v for v in values if v not in texts and str(v).split(".")[0] not in stages]
-        else:
-            spec = experiment.stage[stages[0]] if stages else None
-            lacking = [value for value in values if spec is None or not _has(spec, key, value)]
-        if lacking:
-            stage = stages[0] if stages else next(iter(experiment.stage), "STAGE")
-            fix = f'write evaluate.{name}.checkpoints = ["{stage}.all"]'
-            if stages and key != "checkpoint":
-                every = f"{{ epochs = {lacking[0]} }}" if key == "epoch" else f"{lacking[0]}"
-                fix = f"write stage.{stage}.checkpoint_every = {every}"
-            return f"{name} has no checkpoint to measure at {key} {lacking[0]}", fix
-    return None
+def unmeasured(axis: Axis, experiment: Experiment, name: str) -> tuple[str, str] | None:
+    """Which value will have no record, as no evaluation of it or no checkpoint is there, and what
+    to write; None where all will."""
+    key, texts = axis.key, experiment.evaluate[name].checkpoints
+    stages = [text.removesuffix(".all") for text in texts if text.endswith(".all")]
+    if key == "checkpoint":
+        lacking = [v for v in axis.values if v not in texts and str(v).split(".")[0] not in stages]
+    else:
+        spec = experiment.stage[stages[0]] if stages else None
+        lacking = [value for value in axis.values if spec is None or not _has(spec, key, value)]
+    if not lacking:
+        return None
+    stage = stages[0] if stages else next(iter(experiment.stage), "STAGE")
+    fix = f'write evaluate.{name}.checkpoints = ["{stage}.all"]'
+    if stages and key != "checkpoint":
+        every = f"{{ epochs = {lacking[0]} }}" if key == "epoch" else f"{lacking[0]}"
+        fix = f"write stage.{stage}.checkpoint_every = {every}"
+    return f"{name} has no checkpoint to measure at {key} {lacking[0]}", fix
 
 
 def _has(spec: StageSpec, key: str, value: float) -> bool:

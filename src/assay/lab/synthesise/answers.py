@@ -181,29 +181,21 @@ class TeacherQuestion:
 
 
 Prompt = Callable[[Row, int], tuple[Message, ...]]
+"""Of a seed and the number of a sample, which counts from 0. Raises InputError."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prompter:
-    """Makes the prompts of seeds."""
-
-    prompt: Prompt
-    """Of a seed and the number of a sample, which counts from 0. Raises InputError."""
-    fingerprint: str
-
-
-def prompter_of(spec: SynthesiseSpec, root: Path) -> Prompter:
-    """What a table's prompt means; files lie in `root`. Raises InputError."""
+def prompt_of(spec: SynthesiseSpec, root: Path) -> tuple[Prompt, str]:
+    """What a table's prompt means, and its fingerprint; files lie in `root`. Raises InputError."""
     text = spec.prompt
     if text.startswith(FILE) and ".py:" in text:
         function, loaded = function_in(text, root)
-        return Prompter(of_function(function), canonical_json(loaded.fingerprint))
+        return of_function(function), canonical_json(loaded.fingerprint)
     if text.startswith(FILE):
         text = read_text(root / expanded(text.removeprefix(FILE)))
     for name in GAP.findall(text):
         if name not in GAPS and not name.startswith("extra."):
             raise InputError(f"no gap {{{name}}}", fix=nearest(name, [*GAPS, "extra.NAME"]))
-    return Prompter(of_template(text), text)
+    return of_template(text), text
 
 
 GAPS: Mapping[str, Callable[[Row, int], str | None]] = {
@@ -252,7 +244,7 @@ def of_function(function: Callable[..., Any]) -> Prompt:
 
 
 def questions_of(
-    table: str, spec: SynthesiseSpec, seeds: Sequence[Row], prompter: Prompter, seed: int
+    table: str, spec: SynthesiseSpec, seeds: Sequence[Row], prompt: Prompt, seed: int
 ) -> list[tuple[Row, TeacherQuestion]]:
     """Every question to the teacher with its seed: each seed once, then each a second time, and so
     on. Raises InputError."""
@@ -260,7 +252,7 @@ def questions_of(
         (
             row,
             TeacherQuestion(
-                prompter.prompt(row, number),
+                prompt(row, number),
                 SampleKey(seed, row.id, number),
                 Caller(table, 0, row.id, str(number), ASK),
             ),

@@ -39,7 +39,7 @@ from assay.lab.synthesise.answers import (
     ASK,
     TeacherClient,
     TeacherQuestion,
-    prompter_of,
+    prompt_of,
     questions_of,
     reader_of,
     rows_in,
@@ -247,10 +247,10 @@ class Making:
     def __post_init__(self) -> None:
         root, session, sets = self.session.run.root, self.session, dict[str, DataSet]()
         seeds = rows_of(session, self.spec.data, sets)
-        prompter = prompter_of(self.spec, root)
-        self.prompt_sha256 = sha256_text(prompter.fingerprint)
+        prompt, fingerprint = prompt_of(self.spec, root)
+        self.prompt_sha256 = sha256_text(fingerprint)
         self.read = reader_of(self.spec, root)
-        self.questions = questions_of(self.table, self.spec, seeds, prompter, session.seed)
+        self.questions = questions_of(self.table, self.spec, seeds, prompt, session.seed)
         tests, task = session.experiment.evaluate, session.task
         names = [each.benchmark or each.data or "" for each in tests.values()]
         # The sets that no made row may share anything with.
@@ -452,8 +452,8 @@ def forecast(session: Session, table: str) -> Iterator[Finding | Number]:
     known, name = {(c.problem, c.completion) for c in answered}, spec.teacher
     helper = experiment.helpers[name]
     price = helper.token_price
-    seeds, prompter = rows_of(session, spec.data, {}), prompter_of(spec, root)
-    questions = questions_of(table, spec, seeds, prompter, session.seed)
+    seeds, (prompt, _) = rows_of(session, spec.data, {}), prompt_of(spec, root)
+    questions = questions_of(table, spec, seeds, prompt, session.seed)
     left = [
         most_tokens(each.messages)
         for _, each in questions

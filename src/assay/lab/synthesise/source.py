@@ -13,7 +13,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.problems import Problem
 from assay.experiment.synthesise_table import JSON, SYNTHESISE, SynthesiseSpec
 from assay.lab.session.reward_parts import full_reward
-from assay.lab.synthesise.answers import prompter_of, reader_of
+from assay.lab.synthesise.answers import prompt_of, reader_of
 from assay.lab.synthesise.made_set import made_rows_file
 from assay.tasks.task import Task, task
 
@@ -101,7 +101,7 @@ def absent_names(
             problem = f"unknown benchmark or data set {test!r}"
             yield "disjoint_from", problem, nearest(test, tests)
     tries = {
-        "prompt": lambda: prompter_of(spec, root),
+        "prompt": lambda: prompt_of(spec, root),
         "read": lambda: None if spec.read == JSON else reader_of(spec, root),
         "reward": lambda: full_reward(skill, spec.reward, root),
     }
