@@ -63,9 +63,9 @@ def test_a_run_has_metrics_as_columns_checkpoints_and_the_chosen_one(made: assay
     assert columns["step"] == [1, 2, 3] and "stage" not in columns
     assert columns["nll"] == [line["nll"] for line in lines]
     assert len({len(column) for column in columns.values()}) == 1
-    assert [each.name for each in made.checkpoints] == ["sft.step-000002", "sft.step-000003"]
-    assert all((each.path / "model.safetensors").exists() for each in made.checkpoints)
-    assert made.best["sft"] in ("base", *(each.name for each in made.checkpoints))
+    assert [*made.checkpoints] == ["sft.step-000002", "sft.step-000003"]
+    assert all((path / "model.safetensors").exists() for path in made.checkpoints.values())
+    assert made.best["sft"] in ("base", *made.checkpoints)
     assert made.experiment.stage["sft"].steps == 3
     assert made.page.exists() and made.summary and made.progress() is not None
 
@@ -182,7 +182,7 @@ def test_a_callback_that_raises_stops_the_run_which_can_be_resumed(lab: Path):
     assert ended.events[-1] == ("end", "failed")
     stopped = assay.open_run("broken", root=lab.parent)
     assert stopped.status == "failed" and "Broken.step" in stopped.message
-    assert [each.step for each in stopped.checkpoints] == [2]
+    assert [*stopped.checkpoints] == ["sft.step-000002"]
     again = assay.resume("broken", root=lab.parent, progress=False)
     assert again.status == "finished" and again.metrics["sft"]["step"] == [1, 2, 3]
 

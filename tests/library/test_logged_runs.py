@@ -61,8 +61,8 @@ def test_sinks_get_everything_and_change_no_weight_and_no_fingerprint(
     plain = run(lab, "plain")
     made = run(lab, "sent", log={"to": ["broken", "kept"]})
     assert made.status == "finished" and made.scores == plain.scores
-    for before, after in zip(plain.checkpoints, made.checkpoints, strict=True):
-        names = [each.path / "model.safetensors" for each in (before, after)]
+    for before, after in zip(plain.checkpoints.values(), made.checkpoints.values(), strict=True):
+        names = [path / "model.safetensors" for path in (before, after)]
         assert sha256_file(names[0]) == sha256_file(names[1]) and load_file(names[0])
     ours, theirs = ({**r.facts.manifest, "name": "", "time": ""} for r in (plain, made))
     assert ours == theirs and not verify_run(made.directory).faults

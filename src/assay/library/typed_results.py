@@ -45,20 +45,6 @@ if TYPE_CHECKING:  # measuring loads torch, which records do without
     from assay.lab.run.evaluate_again import Evaluated
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A finished checkpoint of a run."""
-
-    stage: str
-    step: int
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """`STAGE.step-N`, as records name it."""
-        return f"{self.stage}.step-{self.step:06d}"
-
-
 @dataclass(frozen=True)
 class Run:
     """A run of the lab, read from its directory when it is first asked for.
@@ -128,13 +114,13 @@ class Run:
         return {name: metric_columns(lines) for name, lines in self.facts.metrics.items()}
 
     @property
-    def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """The finished checkpoints by stage and step."""
-        return tuple(
-            Checkpoint(stage, step, self.directory.checkpoint(stage, step))
+    def checkpoints(self) -> Mapping[str, Path]:
+        """The folders of the finished checkpoints by name, `STAGE.step-N` as records have it."""
+        return {
+            f"{stage}.step-{step:06d}": self.directory.checkpoint(stage, step)
             for stage in self.experiment.stage
             for step in checkpoint_steps(self.directory, stage)
-        )
+        }
 
     @property
     def best(self) -> Mapping[str, str]:

@@ -477,18 +477,20 @@ def generation_blocks(
             labels[line.name],
             settings_text(line.limits) or unknown,
             truncated_text(line.truncated, line.items * line.repeats, words),
+            sampled_text(line, words),
         ]
         for table, labels in tables
         for line in table.lines
     ]
-    sampled = [block for table, labels in tables for block in _sampled(table, labels, words)]
-    if not sampled and all(row[2] == row[3] == unknown for row in rows):
+    if all(row[2] == row[3] == unknown and not row[4] for row in rows):
         return []
     heads = [words(f"table.{name}") for name in ("evaluation", "checkpoint")]
     truncated = Column(words("generation.truncated"), right=True)
-    limits = Table([*heads, words("generation.limits"), truncated], rows, kind="small")
+    sampled = any(row[4] for row in rows)
+    columns = [*heads, words("generation.limits"), truncated]
+    columns += [words("generation.sampled")] if sampled else []
     about = [Text(words("generation.sampled_about"), "soft")] if sampled else []
-    return [limits, *about, *sampled]
+    return [Table(columns, [row[: len(columns)] for row in rows], kind="small"), *about]
 
 
 def truncated_text(truncated: int | None, answers: int, words: Words) -> str:
@@ -499,39 +501,21 @@ def truncated_text(truncated: int | None, answers: int, words: Words) -> str:
     return words("generation.share", share=percent(truncated / answers), **counts)
 
 
-def _sampled(table: ComparisonTable, labels: Labels, words: Words) -> list[Block]:
-    """mean@n and pass@k by line; nothing where no line has repeats that were sampled."""
-    shown = {labels[line.name]: line.sampled for line in table.lines if line.sampled is not None}
-    if not shown:
-        return []
-    figures = [figures_by_name(scores) for scores in shown.values()]
-    names = dict.fromkeys(name for each in figures for name in each)
-    rows = [
-        [Mark(name), *(_figure_cell(each.get(name), words) for each in figures)] for name in names
+def sampled_text(line: Scored, words: Words) -> str:
+    """mean@n and pass@k with their intervals, and why there is no pass@k; "" without samples."""
+    if line.sampled is None:
+        return ""
+    figures = [
+        f"{name} {score_text(x.value, x.interval)}{words.within(interval_text(x.interval, words))}"
+        for name, x in figures_by_name(line.sampled).items()
     ]
-    notes = dict.fromkeys(sampled_notes(shown.values(), words))
-    return [
-        Heading(words("generation.sampled", evaluation=table.evaluation.name)),
-        Table(["", *(Column(label, right=True) for label in shown)], rows, kind=""),
-        *(Text(note, "soft") for note in notes),
-    ]
+    return words.comma.join([*figures, *sampled_notes([line.sampled], words)])
 
 
 def figures_by_name(scores: SampledScores) -> dict[str, AtK]:
     """The figures by their usual names; pass@1 is the mean, and left out."""
     passed = {f"pass@{each.k}": each for each in scores.passes if each.k > 1}
     return {f"mean@{scores.mean.k}": scores.mean, **passed}
-
-
-def _figure_cell(figure: AtK | None, words: Words) -> Cell:
-    """One figure with its interval, and the range that unscored completions leave."""
-    if figure is None:
-        return Cell("–", kind="soft")
-    low, high = figure.possible
-    ends = {"low": percent(low), "high": percent(high), "items": figure.items}
-    possible = words("generation.possible", **ends) if high - low > 1e-9 else ""
-    value = Mark(score_text(figure.value, figure.interval), "score")
-    return Cell(value, [interval_text(figure.interval, words), possible])
 
 
 def sampled_notes(scores: Iterable[SampledScores], words: Words) -> list[str]:

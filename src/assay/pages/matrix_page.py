@@ -143,13 +143,12 @@ def _control_tables(block: ControlBlock, matrix: Matrix, w: Words) -> list[Block
     tables = [_summary(block, heads, matrix, w)]
     for axis, rows in ((matrix.layout.columns, block.columns), (matrix.layout.rows, block.rows)):
         if axis is not None and len(rows) > 1:
-            ratios = bool(matrix.ratios_to)
             trending = any(each.trend for each in rows)
             table = [
                 [
                     value_text(each.value),
-                    *(_mean(mean, ratios, w) for mean in each.means),
-                    *([trend_text(each.trend, ratios, w) or "–"] * trending),
+                    *(_mean(mean, w) for mean in each.means),
+                    *([trend_text(each.trend, w) or "–"] * trending),
                 ]
                 for each in rows
             ]
@@ -184,32 +183,33 @@ def _summary(block: ControlBlock, heads: Sequence[str], matrix: Matrix, w: Words
 
     layers = [(key, None) for key in matrix.layout.layers]
     rows = [
-        ("mean_difference", [_mean(mean, ratios, w) for mean in block.overall.means]),
+        ("mean_difference", [_mean(mean, w) for mean in block.overall.means]),
         ("largest_gain_of", [extreme(t.largest_gain) for t in tallies]),
         ("largest_loss_of", [extreme(t.largest_loss) for t in tallies]),
         ("cells_improved", [count(t.improved, t) for t in tallies]),
         ("cells_declined", [count(t.declined, t) for t in tallies]),
         ("cells_by_verdict", [verdicts(t) for t in tallies]),
     ]
-    if trend := trend_text(block.overall.trend, ratios, w):
+    if trend := trend_text(block.overall.trend, w):
         rows.append(("trend", [*[""] * (len(heads) - 1), trend]))
     table = [[w(f"matrix.{key}"), *texts] for key, texts in rows]
     return Table([w("matrix.all_cells"), *heads], table, kind="plain")
 
 
-def _mean(mean: Average | None, ratios: bool, w: Words) -> str:
+def _mean(mean: Average | None, w: Words) -> str:
+    """A mean difference; there is none of ratios."""
     if mean is None:
         return w("matrix.nothing_compared")
-    return change_limits(mean.mean, mean.interval, ratios, w)
+    return change_limits(mean.mean, mean.interval, False, w)
 
 
-def trend_text(trend: DifferenceTrend | None, ratios: bool, w: Words) -> str:
+def trend_text(trend: DifferenceTrend | None, w: Words) -> str:
     """Whether the difference grew between two checkpoints; "" where there are not two."""
     if trend is None:
         return ""
     interval = trend.change.interval
     kind = "rises" if interval.low > 0 else "falls" if interval.high < 0 else "unclear"
-    change = change_limits(trend.change.mean, interval, ratios, w)
+    change = change_limits(trend.change.mean, interval, False, w)
     return w(f"matrix.trend_{kind}", change=change)
 
 

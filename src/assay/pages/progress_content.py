@@ -7,7 +7,7 @@ report of a step and the terminal.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from assay.judge.binomial import Counts, ValueChange, direction_of
+from assay.judge.binomial import direction_of
 from assay.judge.health_checks import RuleState
 from assay.judge.intervals import Estimate
 from assay.judge.selection import Promotion, expected_optimism
@@ -55,6 +55,7 @@ LABELS = {
     "costs": "cost_per",
 }
 """The sections of the catalogue that word the rows of a table of facts."""
+ENDS = ("before", "after", "change")
 SIDES = ("low", "high", "difference")
 """Heads of the table that compares something else than before and after."""
 
@@ -78,7 +79,7 @@ def progress_blocks(progress: Progress, words: Words) -> list[Block]:
 def _summary(progress: Progress, words: Words) -> list[Block]:
     """Where the stage stands, what changed, and what it will have cost at its end."""
     told, rows = forecasts(progress, words), change_rows(progress, words)
-    heads = [words(f"facts.{name}") for name in ("name", "before", "after", "change")]
+    heads = [words(f"facts.{name}") for name in ("name", *ENDS)]
     return [
         Text(about(progress, words), "soft"),
         *([Table([*heads, words("compare.verdict")], rows)] if rows else []),
@@ -120,7 +121,7 @@ def _total(label: str, before: float, after: float) -> Row:
     return [label, number(before), number(before + after), signed_number(after), "–"]
 
 
-def _changed(row: FactRow, table: str, words: Words) -> Row:
+def _changed(row: FactRow, table: str, words: Words, power: bool = False) -> Row:
     change, shares = row.change, row.before is not None
     write, signed = (percent, points) if shares else (number, signed_number)
     texts = []
@@ -132,6 +133,8 @@ def _changed(row: FactRow, table: str, words: Words) -> Row:
         difference = signed(change.after.value - change.before.value)
         if change.interval is not None:
             difference += words.within(words.ends(change.interval, signed))
+            if power and change.direction == "none":
+                difference += _power(row, signed, words)
         verdict = words(f"progress.verdict_{change.direction}")
     label = words("facts.cost_per", per=row_label(row, table, words)) if table == "costs" else ""
     return [label or row_label(row, table, words), *texts, difference, verdict]
@@ -211,14 +214,14 @@ def fact_blocks(facts: FactChanges | None, words: Words) -> list[Block]:
 
 
 def _fact_table(table: FactTable, words: Words) -> Table:
-    sides = SIDES if table.name == "by_reward" else ("before", "after", "change")
-    rows = []
-    for row in table.rows:
-        style = "" if row.change.direction == "none" else "strong"
-        rows.append([Mark(row_label(row, table.name, words), style), *row_texts(row, words)])
-    note = words("facts.by_reward_about") if table.name == "by_reward" else ""
-    heads = [words(f"facts.{n}") for n in ("name", *sides)]
-    return Table(heads, rows, words(f"facts.{table.name}"), note)
+    by_reward = table.name == "by_reward"
+    heads = [words(f"facts.{n}") for n in ("name", *(SIDES if by_reward else ENDS))]
+    title = words(f"facts.{table.name}")
+    if by_reward:
+        rows = [_by_reward(row, words) for row in table.rows]
+        return Table(heads, rows, title, words("facts.by_reward_about"))
+    rows = [_changed(row, table.name, words, power=True) for row in table.rows]
+    return Table([*heads, words("compare.verdict")], rows, title)
 
 
 def row_label(row: FactRow, table: str, words: Words) -> str:
@@ -228,42 +231,22 @@ def row_label(row: FactRow, table: str, words: Words) -> str:
     return words("facts.of_kinds", family=label, kinds=kinds) if kinds else label
 
 
-def row_texts(row: FactRow, words: Words) -> tuple[str, str, str]:
-    """A row before and after, and its change."""
+def _by_reward(row: FactRow, words: Words) -> Row:
+    """The counts of completions with low and high reward, and the difference of their shares."""
+    low, high = (f"{c.count}/{c.trials}" if c else "–" for c in (row.before, row.after))
+    told = "–"
     if row.difference is not None and row.difference.interval is not None:
-        low, high = (f"{c.count}/{c.trials}" if c else "" for c in (row.before, row.after))
         value, ends = row.difference.value, words.ends(row.difference.interval, points)
-        return low, high, words("facts.mean", value=points(value), ends=ends)
-    change, shares = row.change, row.before is not None
-    write, signed = (percent, points) if shares else (number, signed_number)
-    ends = ((row.before, change.before), (row.after, change.after))
-    texts = [_end_text(counts, estimate, write, words) for counts, estimate in ends]
-    return texts[0], texts[1], change_text(change, words, signed)
+        told = words("facts.mean", value=points(value), ends=ends)
+    return [row_label(row, "by_reward", words), low, high, told]
 
 
-def _end_text(counts: Counts | None, estimate: Estimate | None, write: Write, words: Words) -> str:
-    if estimate is None or estimate.interval is None:
-        return "–"
-    ends = words.ends(estimate.interval, write)
-    if counts is None:
-        return words("facts.mean", value=write(estimate.value), ends=ends)
-    figures = {"count": counts.count, "trials": counts.trials, "share": write(estimate.value)}
-    return words("facts.counts", ends=ends, **figures)
-
-
-def change_text(change: ValueChange, words: Words, write: Write = points) -> str:
-    """A change in words: its size where it shows, else the smallest that would have shown."""
-    if change.interval is None or change.before is None or change.after is None:
-        return "–"
-    ends = words.ends(change.interval, write)
-    difference = write(change.after.value - change.before.value)
-    if change.direction != "none":
-        return words(f"facts.{change.direction}", difference=difference, ends=ends)
-    told = words("facts.no_change", difference=difference, ends=ends)
-    if change.detectable is None:
-        return told + words("facts.nothing_shows")
-    unit, least = "points" if write is points else "amount", write(change.detectable).lstrip("+")
-    return told + words(f"facts.detectable_{unit}", least=least)
+def _power(row: FactRow, write: Write, words: Words) -> str:
+    """Behind a change that does not show, the smallest that would have."""
+    if row.change.detectable is None:
+        return words("facts.nothing_shows")
+    unit, least = "points" if write is points else "amount", write(row.change.detectable)
+    return words(f"facts.detectable_{unit}", least=least.lstrip("+"))
 
 
 def spans(facts: FactChanges, words: Words) -> str:

@@ -91,16 +91,14 @@ def imported_blocks(facts: RunFacts, words: Words) -> list[Block]:
         return []
     told = {"package": visible(origin["package"]), "folder": visible(origin["folder"])}
     blocks: list[Block] = [Text(words("imported.about", **told))]
-    if unknown := origin.get("unknown"):
-        blocks += [Text(words("imported.unknown"))]
-        blocks += [Bullets([(Mark(visible(path), "code"),) for path in unknown])]
-    if differences := origin.get("differences"):
-        blocks += [Text(words("imported.differences"))]
-        lines = differences.items()
-        blocks += [Bullets([(Mark(visible(k), "code"), words.colon, visible(v)) for k, v in lines])]
-    if unasked := origin.get("unasked"):
-        blocks += [Text(words("imported.unasked"))]
-        blocks += [Bullets([(Mark(visible(path), "code"),) for path in unasked])]
+    for name in ("unknown", "differences", "unasked"):
+        if listed := origin.get(name):
+            own = dict(listed) if isinstance(listed, Mapping) else dict.fromkeys(listed, "")
+            code = [
+                (Mark(visible(k), "code"), words.colon if v else "", visible(v))
+                for k, v in own.items()
+            ]
+            blocks += [Text(words(f"imported.{name}")), Bullets(code)]
     if any(measurement.missing for measurement in facts.reported):
         blocks += [Text(words("imported.unmeasured", name=visible(facts.run.name)))]
     return blocks

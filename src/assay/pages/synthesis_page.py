@@ -12,8 +12,6 @@ from assay.pages.page import Block, Bullets, Code, Column, Mark, Page, Row, Sect
 from assay.pages.words import Words, flat, number
 
 SHOWN_ROWS, SHOWN_CHARACTERS = 5, 400
-FILES = ("html", "markdown")
-"""The media with examples of rows and answers."""
 
 
 def synthesis_page(made: MadeSet, w: Words) -> Page:
