@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 
@@ -130,7 +130,7 @@ class MicroBatchSize:
 
 def largest_micro_batch(
     turns: Sequence[tuple[Context, int]],
-    size: Callable[[Context], int],
+    size: Callable[[Any], int],
     *,
     together: int,
     budget: int,
