@@ -2,6 +2,7 @@
 
     python -m benchmarks.agents                64 episodes of three turns, five rounds of each side
     python -m benchmarks.agents --tokens 64    longer turns
+    python -m benchmarks.agents --together 16  as many agents at once as by default
 
 Both sides ask the same messages of the same policy (SmolLM2-135M, greedy, turns of a fixed number
 of tokens), in turn: a `Dialogue` here, and `async def solve(row, client)` in a process forked for
@@ -40,8 +41,6 @@ from benchmarks.results import machine, save_result
 SUBJECT = "agents"
 NEXT = "Go on from there, with one more example."
 TURNS = 3
-TOGETHER = 16
-"""Episodes at once, an agent's default."""
 AGENT = f"""
 async def solve(row, client):
     messages = [{{"role": "user", "content": row.messages[0].content}}]
@@ -108,6 +107,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--together", type=int, default=64, help="agents at once; by default 16")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     precision = choose_precision(device="cpu")
@@ -130,7 +130,7 @@ def main() -> None:
         sides: dict[str, Make] = {
             "dialogue": lambda row: RenderedDialogue(InProcess(row), renderer, decode),
             "agent": lambda row: AgentEnvironment(
-                AgentDialogue(row, lambda: programs, TOGETHER), renderer, decode
+                AgentDialogue(row, lambda: programs, asked.together), renderer, decode
             ),
         }
         figures: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
@@ -155,7 +155,8 @@ def main() -> None:
     }
     say("agent / dialogue: " + ", ".join(f"{k} {v:.3f}" for k, v in ratios.items()))
     shape = {"episodes": asked.episodes, "turns": TURNS, "tokens": asked.tokens}
-    name = f"{asked.episodes}x{TURNS}-{asked.tokens}"
+    shape |= {"together": asked.together}
+    name = f"{asked.episodes}x{TURNS}-{asked.tokens}-{asked.together}"
     record = {"machine": machine(), **shape, "dtype": str(precision.compute), "sides": figures}
     save_result(SUBJECT, name, {**record, "ratios": ratios})
 
