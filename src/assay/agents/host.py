@@ -227,8 +227,7 @@ def outcome_of(solve: Callable[..., Any], url: str, key: str, row: Any) -> dict[
 
 async def warm(url: str) -> None:
     """Import here what a client's first request takes, which each fork would do again."""
-    client = async_client(url, "none")
-    _ = client.chat.completions
+    _ = async_client(url, "none").chat.completions
     async with httpx.AsyncClient(timeout=None, **LOOPBACK) as http:
         await http.get(f"{url}/models")
 

@@ -36,9 +36,6 @@ CLIENT = "ray://"
 FORMS = "write ray for this machine, ray://HOST:10001, or HOST:6379 on a node of the cluster"
 CONNECT_SECONDS, JOIN_SECONDS, LOOK_SECONDS = 5.0, 30.0, 120.0
 """For the port to open, for Ray to answer there, and for every node to be looked at."""
-LOOK_AT_JOIN = 0.2
-NO_TOKEN = b"InvalidAuthToken"
-"""What Ray writes where a head refuses a token."""
 STORE_BYTES = 128 << 20
 """Of the object store of a cluster on this machine; what goes through it is small."""
 QUIET = {
@@ -383,8 +380,8 @@ def own_folder(name: str) -> Path:
     cannot be written."""
     for place in (tempfile.gettempdir(), "/tmp"):
         prefix = f"assay-ray-{os.getpid()}-"
-        made = Path(place) / f"{prefix}00000000"
-        if len(os.fsencode(f"{made}{SOCKET}")) <= MOST_BYTES and os.access(place, os.W_OK):
+        longest = os.fsencode(f"{place}/{prefix}00000000{SOCKET}")
+        if len(longest) <= MOST_BYTES and os.access(place, os.W_OK):
             remove_leftovers(Path(place))
             return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
     problem = (
@@ -426,8 +423,8 @@ def _joined(address: str, name: str) -> RayPool:
         joining.start()
         refused = False
         while joining.is_alive() and not refused and time.monotonic() < until:
-            joining.join(LOOK_AT_JOIN)
-            refused = NO_TOKEN in os.pread(words.fileno(), 1 << 16, 0)
+            joining.join(0.2)
+            refused = b"InvalidAuthToken" in os.pread(words.fileno(), 1 << 16, 0)
     if refused:
         fix = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the one of its head"
         raise InputError(f"{address} wants another token", field=name, fix=fix)

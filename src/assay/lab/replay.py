@@ -135,8 +135,7 @@ def earned_by_agent(sample: Sample, stage: GrpoStage) -> Reward | None:
     told = sample.judgement
     if stage.reward == AGENT:
         parts = {name: part for name, part in told.parts.items() if name != OVERLONG}
-        value = told.value
-        value = None if value is None else value - told.parts.get(OVERLONG, 0.0)
+        value = None if told.value is None else told.value - told.parts.get(OVERLONG, 0.0)
         return replace(told, value=value, parts=parts)
     if not isinstance(stage.reward, dict) or AGENT not in stage.reward:
         return None
