@@ -18,7 +18,7 @@ from assay.labs.math.rewards import REWARDS
 from assay.tasks.judge_reward import JudgeReward
 from tests.forked import forked
 from tests.from_files import start
-from tests.lab.run.test_costs_of_runs import EACH, asked
+from tests.lab.run.test_costs_of_runs import EACH, RESERVED, asked
 from tests.lab.run.test_dpo_runs import write_groups
 from tests.lab.run.test_kill import everything, faults
 from tests.tiny_labs import make_lab
@@ -177,9 +177,11 @@ def test_every_method_goes_on_as_if_nothing_had_been(
     (run,) = (tmp_path / "runs" / "tiny").iterdir()
     resumed = everything(run)
     assert resumed.keys() == expected.keys()
-    # A call between whose answer and its record the process died is made, and counted, again.
+    # A call between whose answer and its record the process died is made, and counted, again; what
+    # one cost whose answer never came is not known.
     paid, again = (paid_apart(each) for each in (expected, resumed))
-    assert all(line["cost"] == EACH * line["requests"] for line in again)
+    unknown = [line["cost"] - EACH * line["requests"] for line in again]
+    assert max(map(abs, unknown)) <= RESERVED, unknown
     more = [two["requests"] - one["requests"] for one, two in zip(paid, again, strict=True)]
     assert set(more) <= {0, 1} and sum(more) <= len(JUDGED)
     for name, value in expected.items():
