@@ -58,11 +58,11 @@ def packed(row: Row, least: int = LONG) -> Row:
     JSON cannot give back, as it is."""
     if isinstance(row, PackedRow) or sum(len(each.content) for each in row.messages) < least:
         return row
-    said = [message_values(each) for each in row.messages]
+    messages = [message_values(each) for each in row.messages]
     same = [name for name, value in row.columns.items() if value == [*row.tools]]
     others = {name: value for name, value in row.columns.items() if name not in same}
     try:
-        text = json.dumps([said, row.tools, same, others], ensure_ascii=False)
+        text = json.dumps([messages, row.tools, same, others], ensure_ascii=False)
     except (TypeError, ValueError):
         return row
     content = zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
@@ -84,9 +84,8 @@ SHORT = ("id", "gold", "conversation", "origin", "extra", "template_options")
 @lru_cache(maxsize=AT_ONCE)
 def _unpacked(content: bytes) -> tuple[Any, ...]:
     text = zlib.decompress(content).decode("utf-8", "surrogatepass")
-    said, tools, same, columns = json.loads(text)
-    messages = tuple(map(message_of, said))
-    return messages, tuple(tools), {**dict.fromkeys(same, tools), **columns}
+    messages, tools, same, columns = json.loads(text)
+    return tuple(map(message_of, messages)), tuple(tools), {**dict.fromkeys(same, tools), **columns}
 
 
 def read_once(file: Path, settings: Sequence[Any], reader: Callable[[], Loaded]) -> Loaded:
@@ -116,11 +115,11 @@ def remembered(what: str, rows: Sequence[Row], settings: Any, make: Callable[[],
     but where no settings say all that it depends on."""
     if settings is None or not any(isinstance(row, PackedRow) for row in rows):
         return make()
-    said = hashlib.sha256()
+    digest = hashlib.sha256()
     for row in rows:
         parts = [row.content] if isinstance(row, PackedRow) else [row.messages, row.tools]
-        said.update(repr([*parts, *(getattr(row, name) for name in SHORT)]).encode())
-    key = _key([what, said.hexdigest(), settings])
+        digest.update(repr([*parts, *(getattr(row, name) for name in SHORT)]).encode())
+    key = _key([what, digest.hexdigest(), settings])
     if (kept := read(key)) is None:
         keep(key, kept := (json.dumps(make()), b""))
     return json.loads(kept[0])

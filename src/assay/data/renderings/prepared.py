@@ -137,10 +137,10 @@ def _digest(head: str, ids: bytes) -> str:
 
 @cache
 def _code() -> str:
-    """The sha256 of Assay's code, and the versions of the libraries that it renders with."""
-    kinds = ("*.py", "*.jinja")
-    files = sorted(f for kind in kinds for f in Path(__file__).parents[2].rglob(kind))
-    names = ("transformers", "tokenizers", "jinja2")
+    """The sha256 of Assay's code and tables, and the versions of the libraries that it reads,
+    renders and judges with."""
+    files = sorted(f for f in Path(__file__).parents[2].rglob("*.*") if f.suffix != ".pyc")
+    names = ("transformers", "tokenizers", "jinja2", "sympy", "math-verify", "pint")
     return canonical_json([[*map(sha256_file, files)], *map(version, names)])
 
 
