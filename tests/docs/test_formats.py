@@ -36,7 +36,8 @@ def write(folder: Path, format: str, copies: int = 1) -> Path:
 def test_the_page_names_every_format_and_what_is_written() -> None:
     text = (DOCS / PAGE).read_text(encoding="utf-8")
     assert set(FORMATS) == {*EXAMPLES, "csv"}
-    named = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    first = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    named = [name for cell in first for name in cell.split("`")[1::2]]
     assert sorted(named) == sorted(FORMATS)
     assert set(named[: len(WRITERS)]) == set(WRITERS), "the first four are written as well"
 
