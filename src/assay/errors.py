@@ -142,6 +142,13 @@ def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def time_range(low: float, high: float) -> str:
+    """Seconds from `low` to `high` as a phrase: "4 to 9 seconds", "5 to 11 minutes"."""
+    unit, word = (60, "minutes") if high >= 120 else (1, "seconds")
+    ends = f"{low / unit:.0f}", f"{max(high / unit, 2):.0f}"
+    return f"{' to '.join(ends) if ends[0] != ends[1] else ends[0]} {word}"
+
+
 def _loosely(name: str) -> str:
     """A name without what hands write in several ways: capitals, and dashes for underscores."""
     return name.lower().replace("-", "_")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.compare.compare_names import Pilot
 from assay.data.reported.read_reported import ReportFile, results
-from assay.errors import Finding
+from assay.errors import Finding, time_range
 from assay.judge.sample_size import MOST_ITEMS, Design, DesignPower, Plan
 from assay.lab.monitor.run_costs import CostLine, RunCosts
 from assay.pages.page import Block, Column, Heading, Line, Mark, Row, Table, Text
@@ -25,7 +25,7 @@ TOKENS = "conversation_tokens_"
 LENGTHS = {"mean": "mean", "sd": "sd", "50": "median", "95": "95 %", "largest": "longest"}
 KEPT = {"train_rows": "to train on", "dev_rows": "dev", "test_rows": "test"}
 KEPT |= {"rows_in_source": "in the source"}
-MINUTE, GIGABYTE = 60, 1000
+GIGABYTE = 1000
 
 
 def check_tables(numbers: Numbers) -> list[Block]:
@@ -46,14 +46,14 @@ MOST_TABLES = 6
 def check_lines(numbers: Numbers) -> list[str]:
     """The same in a line for each data set, stage and evaluation: rows, time and memory."""
     lines = [
-        f"{place}: {figures}" for place, values in numbers.items() if (figures := _said(values))
+        f"{place}: {figures}" for place, values in numbers.items() if (figures := _figures(values))
     ]
     if len(lines) <= MOST_TABLES:
         return lines
     return [*lines[:MOST_TABLES], f"and {len(lines) - MOST_TABLES} more"]
 
 
-def _said(values: Mapping[str, float]) -> str:
+def _figures(values: Mapping[str, float]) -> str:
     """Rows, token lengths, time and memory among the numbers of one table; "" if it has none."""
     kept = [f"{_cell(values[name])} {word}" for name, word in KEPT.items() if values.get(name)]
     parts = [f"rows: {', '.join(kept)}"] if kept else []
@@ -61,9 +61,7 @@ def _said(values: Mapping[str, float]) -> str:
         sizes = (f"{word} {values[f'{TOKENS}{name}']:,.0f}" for name, word in LENGTHS.items())
         parts.append(f"tokens: {', '.join(sizes)}")
     if "seconds_low" in values and "seconds_high" in values:
-        low, high = (values[f"seconds_{end}"] for end in ("low", "high"))
-        minutes = f"{low / MINUTE:.0f} to {high / MINUTE:.0f} minutes"
-        parts.append(minutes if high >= 2 * MINUTE else f"{low:.0f} to {high:.0f} seconds")
+        parts.append(time_range(values["seconds_low"], values["seconds_high"]))
     if "memory_mb" in values:
         parts.append(f"{values['memory_mb'] / GIGABYTE:.1f} GB of memory")
     if "checkpoints_mb" in values:

@@ -24,7 +24,7 @@ from assay.data.episode import Context, tokens_of
 from assay.data.files import built_once, cache_root
 from assay.data.hashing import content_id
 from assay.data.splits import packs_of
-from assay.errors import Finding, InputError
+from assay.errors import Finding, InputError, time_range
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
@@ -304,8 +304,8 @@ def speed(subject: Subject) -> Seen:
     for place, (low, high) in spans.items():
         yield Number(place, "seconds_low", low)
         yield Number(place, "seconds_high", high)
-    low, high = (sum(ends[side] for ends in spans.values()) / 60 for side in (0, 1))
-    what = f"a run takes roughly {low:.0f} to {high:.0f} minutes here"
+    low, high = (sum(ends[side] for ends in spans.values()) for side in (0, 1))
+    what = f"a run takes roughly {time_range(low, high)} here"
     if (seeds := len(session.experiment.seeds)) > 1:
         what += f", times {seeds} seeds"
     if any(stage.trainer for stage in session.experiment.stage.values()):

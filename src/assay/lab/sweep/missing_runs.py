@@ -92,7 +92,8 @@ def missing_work(root: Path, sweep_file: SweepFile, only: str | None = None) -> 
     name, _, seeds = (only or "").partition("#")
     chosen = [planned for planned in every if only is None or planned.name == name]
     if not any(not seeds or seeds in map(str, p.experiment.seeds) for p in chosen):
-        fix = nearest(name, [planned.name for planned in every])
+        names = {f"{p.name}#{s}" if seeds else p.name for p in every for s in p.experiment.seeds}
+        fix = nearest(only or "", names)
         raise InputError(f"{sweep_file.sweep.name} has no run {only!r}", field="--only", fix=fix)
     jobs, finished, busy = [], [], []
     for planned in chosen:
