@@ -146,10 +146,10 @@ def test_a_checkpoint_is_evaluated_and_an_opened_run_compared(lab: Path, made: a
     assert done.made and done.items == 4 and done.file.exists()
     assert done.interval.low <= done.score <= done.interval.high
     found = assay.compare(f"{made}@base", f"{made}@sft.last", root=lab.parent, on="test")
-    assert found.page.exists() and list(found.verdicts) == [found.lines[1].name]
+    assert found.page.exists() and list(found.verdicts) == [found.table.lines[1].name]
     assert found.scores[1].score == made.scores[1].score
     opened = assay.open_run("tiny", root=lab.parent)
-    assert opened.id == made.id and opened.did == ""
+    assert str(opened) == str(made) and opened.did == ""
 
 
 def test_every_callback_sees_every_event_in_order(lab: Path):
@@ -199,8 +199,8 @@ def test_the_html_of_a_run_and_a_comparison_escapes_what_a_file_says(lab: Path, 
     for html in (made._repr_html_(), found._repr_html_()):
         assert html.startswith('<div class="assay">') and "<table" in html
         assert "<script" not in html and "http" not in html and "style" not in html
-    assert found.lines[1].to_control is not None
-    verdict = found.lines[1].to_control.comparison.verdict
+    assert found.table.lines[1].to_control is not None
+    verdict = found.table.lines[1].to_control.comparison.verdict
     assert all(f">{verdict}</span>" in each._repr_html_() for each in (found, made))
     hostile = made.facts.experiment.model_copy(update={"about": "<script>x</script>\x1b[2J"})
     facts = replace(made.facts, experiment=hostile)

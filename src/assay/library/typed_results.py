@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.compare.judged_table import ScoreRow, score_rows
-from assay.compare.table import ComparisonTable, Line
+from assay.compare.table import ComparisonTable
 from assay.data.formats.formats import read_rows
 from assay.errors import Finding
 from assay.experiment.experiment import Experiment
@@ -64,11 +64,6 @@ class Run:
     def name(self) -> str:
         """The name of the experiment."""
         return self.directory.name
-
-    @property
-    def id(self) -> str:
-        """The id among the runs of its name."""
-        return self.directory.id
 
     @property
     def path(self) -> Path:
@@ -184,11 +179,6 @@ class RunComparison:
     lang: str = "en"
 
     @property
-    def lines(self) -> tuple[Line, ...]:
-        """Each checkpoint with its score, its interval and its comparison with the control."""
-        return self.table.lines
-
-    @property
     def scores(self) -> list[ScoreRow]:
         """The same as rows of plain values."""
         return score_rows(self.table)
@@ -251,7 +241,6 @@ class EvaluationResult:
     """Answers without a score by reason."""
     outcomes: Mapping[str, int]
     """Right and wrong answers and types of errors."""
-    differs_from_math_verify: int | None
     fallbacks: int | None
     """Answers that a fallback metric scored; None where no answer says what scored it."""
     limits: Mapping[str, object]
@@ -260,8 +249,6 @@ class EvaluationResult:
     """Answers cut at that limit; None where this is not known."""
     sampled: SampledScores | None
     """mean@n and pass@k; None for single or greedy passes."""
-    swapped_order_differs: int | None
-    """Answers that math-verify would judge otherwise with its arguments in the wrong order."""
     warnings: tuple[str, ...]
     questions: Mapping[str, str] = field(default_factory=dict)
     """By item what is asked, where rows were handed in."""
@@ -320,11 +307,9 @@ def evaluation_result(done: "Evaluated") -> EvaluationResult:
         possible=score_range(scores),
         abstentions=counted.unscored,
         outcomes=counted.outcomes,
-        differs_from_math_verify=counted.differs,
         fallbacks=counted.fallback,
         limits=record.sampling,
         truncated=arm.truncated,
         sampled=sampled(arm),
-        swapped_order_differs=counted.swapped,
         warnings=tuple(filter(None, [*counted.warnings, *trained])),
     )

@@ -32,7 +32,6 @@ from assay.pages.page import (
     Heading,
     Line,
     Mark,
-    Only,
     Page,
     Row,
     Section,
@@ -338,7 +337,7 @@ def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
     layout, names = matrix.layout, leaf_names(matrix)
     head = " \\ ".join(names[k] for k in (layout.rows, layout.columns) if k is not None)
     columns = [head, *(map(value_text, matrix.columns) if layout.columns else [w("table.score")])]
-    blocks: list[Block] = [Only(("html", "markdown"), [Text(w("matrix.table_about"), "soft")])]
+    blocks: list[Block] = [Text(w("matrix.table_about"), "soft")]
     for layer in matrix.layers:
         rows: list[Row] = []
         for row in matrix.rows:

@@ -13,8 +13,6 @@ from markupsafe import Markup
 from assay.errors import Finding
 from assay.pages.words import Words
 
-Medium = Literal["html", "markdown", "terminal"]
-
 BADGES = frozenset(
     {"better", "worse", "undecided", "equivalent", "not comparable", "chosen", "plain"}
     | {"error", "warning", "note", "confound", "allowed", "declared", "tested", "same"}
@@ -219,14 +217,6 @@ class Section:
     blocks: "Sequence[Block]"
 
 
-@dataclass(frozen=True, slots=True)
-class Only:
-    """Blocks that some media alone show: characters instead of a drawing, a detail left out."""
-
-    media: "Sequence[Medium]"
-    blocks: "Sequence[Block]"
-
-
 Block: TypeAlias = (
     Heading
     | Text
@@ -241,7 +231,6 @@ Block: TypeAlias = (
     | Code
     | Form
     | Section
-    | Only
 )
 
 
@@ -267,18 +256,12 @@ class Page:
 
 
 def rendered(
-    blocks: "Iterable[Block]",
-    words: Words,
-    medium: Medium,
-    render: Mapping[type, Callable[..., Any]],
+    blocks: "Iterable[Block]", words: Words, render: Mapping[type, Callable[..., Any]]
 ) -> Iterator[Any]:
     """What a medium makes of blocks, one after the other; `render` has no drawings where the medium
     has none."""
     for block in blocks:
-        if isinstance(block, Only):
-            shown = block.blocks if medium in block.media else ()
-            yield from rendered(shown, words, medium, render)
-        elif type(block) in render:
+        if type(block) in render:
             yield from render[type(block)](block, words)
 
 

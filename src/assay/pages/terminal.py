@@ -44,7 +44,7 @@ BLANK_LINES = re.compile(r"\n\s*\n")
 
 def blocks_shown(blocks: Iterable[Block], words: Words) -> list[RenderableType]:
     """Blocks one after the other."""
-    return list(rendered(blocks, words, "terminal", _RENDER))
+    return list(rendered(blocks, words, _RENDER))
 
 
 def line_text(line: Line, style: str = "") -> Text:

@@ -112,9 +112,6 @@ JUDGEMENTS = "judgements.jsonl"
 """The journal of judges, beside the chunks of a record and deleted with them."""
 MANY_TRUNCATED = 0.1
 """A larger share of answers that were cut and count as wrong is warned of."""
-DIFFERS, SWAPPED = "differs_from_math_verify", "swapped_order_differs"
-"""Parts of rewards that mark a different verdict of the judge they are based on: than the reward's,
-and of that judge with its arguments in the wrong order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +124,6 @@ class RecordedOutcomes:
     not among them."""
     unscored: Mapping[str, int]
     """Reasons of answers without a score by kind, such as "endpoint: HTTP 400"."""
-    differs: int | None
-    """Answers with `DIFFERS`; None where no answer has that part."""
-    swapped: int | None
-    """Answers with `SWAPPED`; None where no answer has that part."""
     fallback: int | None = None
     """Answers that a fallback metric scored; None where no answer says what scored it."""
 
@@ -178,8 +171,6 @@ def recorded_outcomes(file: Path) -> RecordedOutcomes:
         len(scores),
         dict(scored.most_common()),
         dict(unscored.most_common()),
-        marked(DIFFERS, columns["parts"]),
-        marked(SWAPPED, columns["parts"]),
         fallbacks(columns["parts"]),
     )
 
@@ -189,12 +180,6 @@ def kind_of_reason(why: str) -> str:
     also which one it was."""
     parts = why.split(": ")
     return ": ".join(parts[: 3 if parts[0].endswith("gave no answer") else 2])
-
-
-def marked(part: str, texts: Sequence[str]) -> int | None:
-    """The answers of which a part, given as JSON with the others, is 1; None where none has it."""
-    marks = [json.loads(text).get(part) for text in texts if part in text]
-    return sum(mark == 1.0 for mark in marks) if marks else None
 
 
 def fallbacks(texts: Sequence[str]) -> int | None:

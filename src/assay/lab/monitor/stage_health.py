@@ -24,7 +24,6 @@ from assay.experiment.stage_tables import (
 from assay.judge.health_checks import Evidence, Health, RuleState, Spending, check_health
 from assay.judge.health_rules import BONUSES, OF_SAMPLES, PENALTIES, STORED_ADVICE
 from assay.judge.scores import ItemScores
-from assay.judge.selection import Promotion, promote
 from assay.judge.trends import FORETELLING, forecast_total
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
@@ -35,14 +34,6 @@ from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM
 from assay.train.metric_names import PART
 
 Lines = Sequence[Mapping[str, Any]]
-
-
-def explained(history: History, stage: str) -> Promotion | None:
-    """The gate's figures for a stage, computed again; None where start or checkpoints lack."""
-    looks = history.looks(stage)
-    if len(looks) < 2 or looks[0].step != 0:
-        return None
-    return promote(looks[0].scores, {look.step: look.scores for look in looks[1:]})
 
 
 def stage_health(history: History, stage: str, until: int | None = None) -> Health:
