@@ -69,7 +69,7 @@ def test_sinks_get_everything_and_change_no_weight_and_no_fingerprint(
 
     assert sent(calls, "sft/nll") == list(enumerate(made.metrics["sft"]["nll"], 1))
     dev = dict(sent(calls, "dev/score"))
-    assert dev == {look.step: look.score for look in made.dev_scores["sft"]}
+    assert dev == {look.step: look.score for look in made.facts.dev_scores("sft")}
     assert [call for call in calls if call[0] == "scores"] == [("scores", 3, made.scores)]
     assert calls[-1] == ("close", "finished")
 

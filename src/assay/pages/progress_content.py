@@ -266,17 +266,17 @@ def spans(facts: FactChanges, words: Words) -> str:
 
 
 def metric_blocks(progress: Progress, words: Words) -> list[Block]:
-    """The metrics at both steps, with change and trend, and how they were computed; those that
-    stayed as they were last, those that say nothing while they are 0 not at all."""
+    """The metrics at both steps, with change and trend, and how they were computed; without those
+    that say nothing while they are 0."""
     steps = [words("progress.at_step", step=step) for step in (progress.first, progress.last)]
     heads = [words("progress.metric"), *steps, words("progress.change"), words("progress.trend")]
-    rows = sorted((row for row in progress.rows if not is_idle(row)), key=unchanged)
     shown = [
         [
             Mark(metric_label(row.metric, words), "strong" if row.moved else ""),
             *figures_of(row, words),
         ]
-        for row in rows
+        for row in progress.rows
+        if not is_idle(row)
     ]
     return [Table(heads, shown), Text(words("progress.methods"), "soft")]
 
@@ -293,13 +293,6 @@ def is_idle(row: MetricRow) -> bool:
     """Whether a metric was 0 from the first step of the table to the last, and says nothing so."""
     values = [each.value for each in (row.before, row.after) if each is not None]
     return idle(row.metric, [*values, row.trend.slope if row.trend else 0.0])
-
-
-def unchanged(row: MetricRow) -> bool:
-    """Whether a metric is constant over all steps of the table."""
-    still = row.trend is not None and row.trend.slope == row.trend.interval.low == 0
-    same = row.before is not None and row.after is not None and row.before.value == row.after.value
-    return still and same
 
 
 def figures_of(row: MetricRow, words: Words) -> tuple[str, str, str, str]:
@@ -347,11 +340,11 @@ def estimate_text(estimate: Estimate | None, write: Callable[[float], str], word
 
 def changes(progress: Progress, words: Words) -> list[str]:
     """The changes since the first of the two steps, in a few lines."""
-    sentences = []
-    for rule in sorted(progress.new):
-        sentences.append(words("progress.new_finding", what=words.sections["finding"][rule]))
-    for rule in sorted(progress.gone):
-        sentences.append(words("progress.gone_finding", what=words.sections["finding"][rule]))
+    sentences = [
+        words(f"progress.{kind}_finding", what=words.sections["finding"][rule])
+        for kind, rules in (("new", progress.new), ("gone", progress.gone))
+        for rule in sorted(rules)
+    ]
     if progress.checkpoints:
         steps = words.listing.join(map(str, progress.checkpoints))
         sentences.append(words("progress.checkpoints", steps=steps))

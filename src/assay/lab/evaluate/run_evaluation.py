@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -285,11 +285,17 @@ def run_evaluation(
             (evaluation.items[place].id, repeat): n for n, (place, repeat) in enumerate(requests)
         }
         done = len(requests) - sum(map(len, chunks))
+
+        def told(count: int) -> None:
+            """Tell of answers inside a chunk: none is the last, which is told once recorded."""
+            most = len(requests) - 1
+            observer.evaluation(evaluation.name, checkpoint, min(done + count, most), most + 1)
+
         with closing(answerer.answers(evaluation, checkpoint, chunks, writer.parts)) as coming:
             for _ in chunks:
                 observer.evaluation(evaluation.name, checkpoint, done, len(requests))
                 started = time.perf_counter()
-                with telling(heard(evaluation, checkpoint, done, len(requests), observer)):
+                with telling(told):
                     answered = next(coming)
                 fresh = [n for n, each in enumerate(answered) if not each.failure]
                 rewards = [Reward(None, why=each.failure) for each in answered]
@@ -308,18 +314,6 @@ def run_evaluation(
         file = writer.finish()
     observer.evaluation(evaluation.name, checkpoint, len(requests), len(requests))
     return file
-
-
-def heard(
-    evaluation: Evaluation, checkpoint: str, start: int, total: int, observer: Observer
-) -> Callable[[int], None]:
-    """What tells the observer of answers inside a chunk that begins at `start`. None is the last
-    one, which is told once all are recorded."""
-
-    def told(count: int) -> None:
-        observer.evaluation(evaluation.name, checkpoint, min(start + count, total - 1), total)
-
-    return told
 
 
 def refuse_unscored(name: str, checkpoint: str, writer: RecordWriter) -> None:

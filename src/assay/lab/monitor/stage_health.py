@@ -54,8 +54,10 @@ def stage_health(history: History, stage: str, until: int | None = None) -> Heal
     mute = OF_SAMPLES if stored else frozenset[str]()
     if not kept_reference(spec):
         mute |= {"no_kl", "kl_returns"}
-    if not (isinstance(spec, GrpoStage) and _begins_at_reference(spec)):
-        mute |= {"kl_at_start"}
+    begins = isinstance(spec, GrpoStage) and spec.kl.reference == "stage_start"
+    once = isinstance(spec, GrpoStage) and spec.updates.minibatches * spec.updates.epochs == 1
+    if not (begins and once):
+        mute |= {"kl_at_start"}  # The first step's KL is no more that of the start to itself.
     advice = STORED_ADVICE if stored else {}
     return Health(
         tuple(
@@ -67,13 +69,6 @@ def stage_health(history: History, stage: str, until: int | None = None) -> Heal
             for each in findings.findings
             if each.code not in mute
         ),
-    )
-
-
-def _begins_at_reference(spec: GrpoStage) -> bool:
-    """Whether the first step's KL is that of the start to itself."""
-    return spec.updates.minibatches * spec.updates.epochs == 1 and (
-        spec.kl.reference == "stage_start"
     )
 
 
