@@ -319,8 +319,7 @@ def compare(
         margin=margin,
         non_inferior=non_inferior,
     )
-    written = write_comparison(table, root_of(root), lang)
-    return RunComparison(table, written, lang)
+    return RunComparison(table, write_comparison(table, root_of(root), lang), lang)
 
 
 def open_run(target: Target, *, root: Root = None, lang: str = "en") -> Run:

@@ -5,7 +5,7 @@ and makes text that a model or a file wrote safe to show.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from markupsafe import Markup
@@ -248,11 +248,11 @@ class Page:
     """Whether a list of the sections leads to each."""
     longest: int | None = None
     """Lines of its Markdown: for these, what sections fold is left out, the longest first."""
-    sections: list[Section] = field(init=False)
 
-    def __post_init__(self) -> None:
-        sections = [block for block in self.blocks if isinstance(block, Section)]
-        object.__setattr__(self, "sections", sections)
+    @property
+    def sections(self) -> list[Section]:
+        """The sections among the blocks."""
+        return [block for block in self.blocks if isinstance(block, Section)]
 
 
 def rendered(
