@@ -57,7 +57,8 @@ class Recording(assay.Callback):
 
 
 def test_a_run_has_metrics_as_columns_checkpoints_and_the_chosen_one(made: assay.Run):
-    assert (made.name, made.status, made.seed, made.did) == ("tiny", "finished", 7, "started")
+    assert (made.name, made.status, made.did) == ("tiny", "finished", "started")
+    assert made.facts.status.seed == 7
     columns = made.metrics["sft"]
     lines = [json.loads(line) for line in (made.path / "metrics.jsonl").open()]
     assert columns["step"] == [1, 2, 3] and "stage" not in columns
@@ -81,7 +82,7 @@ def test_scores_are_the_rows_of_the_tables_that_json_prints(made: assay.Run):
     interval = printed[1]["interval"]
     assert (last.low, last.high) == (interval["low"], interval["high"])
     assert last.difference == comparison["difference"] == last.score - base.score
-    assert {look.step for look in made.dev_scores["sft"]} == {0, 2, 3}
+    assert {look.step for look in made.facts.dev_scores("sft")} == {0, 2, 3}
 
 
 def test_a_run_that_exists_is_refused_left_alone_or_made_again(lab: Path, made: assay.Run):
@@ -122,7 +123,7 @@ def test_several_seeds_are_several_runs(lab: Path):
         assay.run(lab, overrides=two, root=lab.parent, progress=False)
     assert not runs_of(lab.parent, "seeds")
     runs = assay.run_seeds(lab, overrides=two, root=lab.parent, progress=False)
-    assert [each.seed for each in runs] == [1, 2]
+    assert [each.facts.status.seed for each in runs] == [1, 2]
     assert runs[0].metrics["sft"]["nll"] != runs[1].metrics["sft"]["nll"]
 
 
@@ -146,10 +147,10 @@ def test_a_checkpoint_is_evaluated_and_an_opened_run_compared(lab: Path, made: a
     assert done.made and done.items == 4 and done.file.exists()
     assert done.interval.low <= done.score <= done.interval.high
     found = assay.compare(f"{made}@base", f"{made}@sft.last", root=lab.parent, on="test")
-    assert found.page.exists() and list(found.verdicts) == [found.lines[1].name]
+    assert found.page.exists() and list(found.verdicts) == [found.table.lines[1].name]
     assert found.scores[1].score == made.scores[1].score
     opened = assay.open_run("tiny", root=lab.parent)
-    assert opened.id == made.id and opened.did == ""
+    assert str(opened) == str(made) and opened.did == ""
 
 
 def test_every_callback_sees_every_event_in_order(lab: Path):
@@ -181,7 +182,7 @@ def test_a_callback_that_raises_stops_the_run_which_can_be_resumed(lab: Path):
     assert isinstance(caught.value.__cause__, ValueError)
     assert ended.events[-1] == ("end", "failed")
     stopped = assay.open_run("broken", root=lab.parent)
-    assert stopped.status == "failed" and "Broken.step" in stopped.message
+    assert stopped.status == "failed" and "Broken.step" in stopped.facts.status.message
     assert [*stopped.checkpoints] == ["sft.step-000002"]
     again = assay.resume("broken", root=lab.parent, progress=False)
     assert again.status == "finished" and again.metrics["sft"]["step"] == [1, 2, 3]
@@ -199,8 +200,8 @@ def test_the_html_of_a_run_and_a_comparison_escapes_what_a_file_says(lab: Path, 
     for html in (made._repr_html_(), found._repr_html_()):
         assert html.startswith('<div class="assay">') and "<table" in html
         assert "<script" not in html and "http" not in html and "style" not in html
-    assert found.lines[1].to_control is not None
-    verdict = found.lines[1].to_control.comparison.verdict
+    assert found.table.lines[1].to_control is not None
+    verdict = found.table.lines[1].to_control.comparison.verdict
     assert all(f">{verdict}</span>" in each._repr_html_() for each in (found, made))
     hostile = made.facts.experiment.model_copy(update={"about": "<script>x</script>\x1b[2J"})
     facts = replace(made.facts, experiment=hostile)

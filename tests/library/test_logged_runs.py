@@ -69,7 +69,7 @@ def test_sinks_get_everything_and_change_no_weight_and_no_fingerprint(
 
     assert sent(calls, "sft/nll") == list(enumerate(made.metrics["sft"]["nll"], 1))
     dev = dict(sent(calls, "dev/score"))
-    assert dev == {look.step: look.score for look in made.dev_scores["sft"]}
+    assert dev == {look.step: look.score for look in made.facts.dev_scores("sft")}
     assert [call for call in calls if call[0] == "scores"] == [("scores", 3, made.scores)]
     assert calls[-1] == ("close", "finished")
 
@@ -79,7 +79,7 @@ def test_sinks_get_everything_and_change_no_weight_and_no_fingerprint(
     calls.clear()
     added = {**SHORT, "name": "plain", "log": {"to": ["kept"]}}
     left = assay.run(lab, overrides=added, root=lab.parent, or_resume=True, progress=False)
-    assert left.did == "left alone" and left.id == plain.id and not calls
+    assert left.did == "left alone" and str(left) == str(plain) and not calls
 
 
 def test_a_log_table_that_cannot_be_followed_is_refused_before_the_run(

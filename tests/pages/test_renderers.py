@@ -22,7 +22,6 @@ from assay.pages.page import (
     Form,
     Heading,
     Mark,
-    Only,
     Page,
     Panels,
     Section,
@@ -96,18 +95,6 @@ def test_the_same_words_stand_in_all_media():
     blocks, w = every_block("word"), words("en")
     for text in (blocks_html(blocks, w), blocks_markdown(blocks, w), printed(blocks)):
         assert text.count("word") > 40
-
-
-def test_what_is_for_one_medium_is_in_no_other():
-    w = words("en")
-    blocks = [Only([medium], [Text(f"in {medium}")]) for medium in ("html", "markdown", "terminal")]
-    shown = {
-        "html": blocks_html(blocks, w),
-        "markdown": blocks_markdown(blocks, w),
-        "terminal": printed(blocks),
-    }
-    for medium, text in shown.items():
-        assert re.findall(r"in (\w+)", text) == [medium]
 
 
 @pytest.mark.parametrize("value", [("a", ["b"]), {"a": 1}, 3])

@@ -316,7 +316,7 @@ def compare(
     table, w = comparison.table, words(lang)
     shown = [*comparison_shown(table, lang), w("terminal.page", file=comparison.page)]
     result = {**table_result(table), "page": comparison.page}
-    findings = [worded(each, w) for each in comparison.findings]
+    findings = [worded(each, w) for each in (*table.left_out, *table.findings)]
     code = 2 if table.left_out or table.contradicted else 0
     outcome = Outcome(result, shown, findings, exit_code=code, lang=lang)
     return _gated(outcome, [table], fail_on)

@@ -105,7 +105,7 @@ def convert(
     from assay.data.formats.convert_rows import convert as make
     from assay.engines.proof import prove as compare
     from assay.errors import InputError
-    from assay.pages.live_display import progress as shown_progress
+    from assay.pages.live_display import PlainProgress
 
     if prove and for_ is None:
         fix = "--for EXPERIMENT or --for MODEL"
@@ -120,8 +120,7 @@ def convert(
         text=None if rendering == "own" else text,
         dev=None if split is None else dev_side(split),
     )
-    with shown_progress() as observer:
-        made = make(source, target, wanted, observer.work)
+    made = make(source, target, wanted, PlainProgress().work)
     lines = [f"{source}: {made.format}", *shown(made)]
     if text is None or not prove:
         return Outcome(made, lines)

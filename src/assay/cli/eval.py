@@ -105,7 +105,7 @@ def import_run(
     from assay.errors import look_up
     from assay.lab.run.trainer_import import Request
     from assay.lab.run.trainer_import import import_run as take_over
-    from assay.pages.live_display import progress as shown_progress
+    from assay.pages.live_display import PlainProgress
     from assay.pages.run_page import write_report
     from assay.pages.words import visible, words
     from assay.trainers.register import TRAINERS
@@ -113,8 +113,7 @@ def import_run(
     words(lang)
     look_up(TRAINERS, from_, "trainer")
     request = Request(from_, folder, name, stage, model, task, config, log)
-    with shown_progress() as observer:
-        made = take_over(root, request, observer)
+    made = take_over(root, request, PlainProgress())
     page, origin = write_report(made.run, lang), made.origin
     count = f"{made.steps:,} steps, {len(made.checkpoints)} checkpoints"
     shown = [f"{made.run}: {origin.stage}, {count}, from {folder}"]
@@ -189,15 +188,14 @@ def export(
     from assay.models.source import check_push
     from assay.models.source import push as upload
     from assay.pages.card import model_card
-    from assay.pages.live_display import progress as shown_progress
+    from assay.pages.live_display import PlainProgress
     from assay.pages.words import words
 
     words(lang)
     if push is not None:
         check_push(push)
-    with shown_progress() as observer:
-        options: dict[str, Any] = {"dtype": dtype, "gguf": gguf, "observer": observer}
-        made = make(root, target, folder, lambda e: model_card(e, lang), **options)
+    options: dict[str, Any] = {"dtype": dtype, "gguf": gguf, "observer": PlainProgress()}
+    made = make(root, target, folder, lambda e: model_card(e, lang), **options)
     shown = [f"{folder}: {made.run}@{made.checkpoint}, {made.dtype}, rendering {made.rendering!r}"]
     shown += [f"{folder / made.gguf}: for llama.cpp"] if made.gguf else []
     address = upload(folder, push) if push is not None else None

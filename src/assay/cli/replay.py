@@ -41,12 +41,11 @@ def replay(
     Nothing is sampled or trained.
     """
     from assay.lab.replay import replay as judge_again
-    from assay.pages.live_display import progress
+    from assay.pages.live_display import PlainProgress
     from assay.runs.run_names import find_run, parse_run_name
 
     directory = find_run(root, parse_run_name(run))
-    with progress() as observer:
-        done = judge_again(directory, step, set_ or (), stage=stage, observer=observer)
+    done = judge_again(directory, step, set_ or (), stage=stage, observer=PlainProgress())
     result = {
         **taken(done, "run", "stage", "step", "settings", "samples"),
         "proof": asdict(done.proof),

@@ -195,10 +195,9 @@ def fit_outcome(
 def selections_made(root: Path, experiment: "Experiment", name: str | None) -> Outcome:
     """The tables `[selections.NAME]` of an experiment, made."""
     from assay.lab.session.session import generate_tables
-    from assay.pages.live_display import progress as shown_progress
+    from assay.pages.live_display import PlainProgress
 
-    with shown_progress() as observer:
-        made = generate_tables(experiment, root, name, observer)
+    made = generate_tables(experiment, root, name, PlainProgress())
     shown = []
     for each in made:
         shown.append(f"{each.name}: {each.made} queries made; {each.file}")
@@ -226,7 +225,7 @@ def synthesise(
     from assay.lab.session.session import generate_tables
     from assay.lab.session.validate import read_whole
     from assay.pages.html import write_page
-    from assay.pages.live_display import progress as shown_progress
+    from assay.pages.live_display import PlainProgress
     from assay.pages.page import Mark, Text
     from assay.pages.synthesis_page import synthesis_page, synthesis_result
     from assay.pages.words import in_language, words
@@ -235,8 +234,7 @@ def synthesise(
     experiment = read_whole(file, overrides or (), root)
     if name in experiment.selections or (experiment.selections and not experiment.synthesise):
         return selections_made(root, experiment, name)
-    with shown_progress() as observer:
-        made = generate_tables(experiment, root, name, observer, SYNTHESISE)
+    made = generate_tables(experiment, root, name, PlainProgress(), SYNTHESISE)
     shown, results = [], []
     for each in made:
         page = synthesis_page(each, words(lang))

@@ -34,12 +34,6 @@ class Overlap:
     paths: tuple[tuple[str, str], ...] = ()
     """(train id, test id) where the train row makes all of the test row's calls in a row."""
 
-    @property
-    def train_ids(self) -> frozenset[str]:
-        """The train rows that share anything: the ones to drop."""
-        texts = {train for train, _ in self.exact + self.normalised + self.paths}
-        return frozenset(texts.union(*self.functions.values()))
-
 
 Played = Callable[[Row], bool]
 """Whether a row begins a dialogue."""

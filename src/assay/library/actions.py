@@ -6,7 +6,7 @@ result. Errors are `errors.AssayError`; nothing is printed but progress, and no 
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,7 +19,7 @@ from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
 from assay.library.live_values import Rows, frame, label, stored, stored_values
 from assay.library.typed_results import EvaluationResult, Run, RunComparison
-from assay.pages.live_display import progress as live_progress
+from assay.pages.live_display import PlainProgress
 from assay.pages.run_page import Reporting, lacks_page, write_report
 from assay.runs.history import History
 from assay.runs.run_directory import lab_root
@@ -237,10 +237,10 @@ def evaluate(
     brings, `path:FILE`. `on` spreads the items with Ray: `ray`, or a cluster's address. Raises
     InputError for what does not exist.
     """
-    from assay.experiment.problems import made
+    from assay.experiment import problems
     from assay.experiment.tables import EvaluateSpec
     from assay.lab.run.evaluate_again import evaluate_again
-    from assay.library.typed_results import evaluation_result
+    from assay.library.typed_results import evaluation_result, rows_result
 
     values = {
         "role": "report",
@@ -257,21 +257,15 @@ def evaluate(
         spec |= {"engine": {"evaluate": on}} if on else {}
         spec["data"] = {"rows": {"source": benchmark}}
         spec["evaluate"] = {"rows": {k: v for k, v in values.items() if v is not None}}
-        return _measured_rows(spec, root_of(root), despite=despite, progress=progress)
-    spec = made(EvaluateSpec, {**values, "benchmark": benchmark})
+        lab = root_of(root)
+        spec = stored_values(spec, lab)
+        spec["name"] = f"rows-{sha256_text(canonical_json(spec))[:12]}"  # holds the settings
+        (made,) = run_seeds(spec, root=lab, or_resume=True, despite=despite, progress=progress)
+        return rows_result(made)
+    spec = problems.made(EvaluateSpec, {**values, "benchmark": benchmark})
     with shown(progress) as observer:
         done = evaluate_again(root_of(root), str(target), spec, observer, task, on)
     return evaluation_result(done)
-
-
-def _measured_rows(spec: dict[str, Any], root: Path, **options: Any) -> EvaluationResult:
-    """Measure under a name that holds the settings, unless that was done. Raises InputError."""
-    from assay.library.typed_results import rows_result
-
-    spec = stored_values(spec, root)
-    spec["name"] = f"rows-{sha256_text(canonical_json(spec))[:12]}"
-    (done,) = run_seeds(spec, root=root, or_resume=True, **options)
-    return rows_result(done)
 
 
 def samples(run: Target, *, root: Root = None) -> "DataFrame":
@@ -325,8 +319,7 @@ def compare(
         margin=margin,
         non_inferior=non_inferior,
     )
-    written = write_comparison(table, root_of(root), lang)
-    return RunComparison(table, written, lang)
+    return RunComparison(table, write_comparison(table, root_of(root), lang), lang)
 
 
 def open_run(target: Target, *, root: Root = None, lang: str = "en") -> Run:
@@ -376,8 +369,8 @@ def shown(progress: bool) -> Iterator[Observer]:
     from assay.tasks.user_code import in_a_line
 
     try:
-        with kept_alive(), live_progress() if progress else nullcontext(Silent()) as observer:
-            yield observer
+        with kept_alive():
+            yield PlainProgress() if progress else Silent()
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.compare.judged_table import ScoreRow, score_rows
-from assay.compare.table import ComparisonTable, Line
+from assay.compare.table import ComparisonTable
 from assay.data.formats.formats import read_rows
-from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.judge.arms import SampledScores
 from assay.judge.intervals import Interval
@@ -24,12 +23,12 @@ from assay.pages.comparison_page import (
     line_labels,
     warned,
 )
-from assay.pages.facts import DevScore, RunFacts, gather
+from assay.pages.facts import RunFacts, gather
 from assay.pages.html import inline_html
 from assay.pages.page import Heading, Mark, Text
 from assay.pages.run_page import head, page_of
 from assay.pages.run_terminal import ended_text, summary_line
-from assay.pages.words import worded, words
+from assay.pages.words import words
 from assay.runs.checkpoints import read_selection
 from assay.runs.history import answers_in, evaluation_records
 from assay.runs.metrics import metric_columns
@@ -66,11 +65,6 @@ class Run:
         return self.directory.name
 
     @property
-    def id(self) -> str:
-        """The id among the runs of its name."""
-        return self.directory.id
-
-    @property
     def path(self) -> Path:
         """The run's folder."""
         return self.directory.path
@@ -91,19 +85,9 @@ class Run:
         return self.facts.experiment
 
     @property
-    def seed(self) -> int:
-        """The seed."""
-        return self.facts.status.seed
-
-    @property
     def status(self) -> str:
         """`running`, `finished`, `failed` or `interrupted`."""
         return self.facts.status.status
-
-    @property
-    def message(self) -> str:
-        """Why it failed or was interrupted; "" else."""
-        return self.facts.status.message
 
     @cached_property
     def metrics(self) -> Mapping[str, Mapping[str, list[float | None]]]:
@@ -137,12 +121,6 @@ class Run:
     def scores(self) -> list[ScoreRow]:
         """The same as rows of plain values."""
         return [row for table in self.evaluations.values() for row in score_rows(table)]
-
-    @property
-    def dev_scores(self) -> Mapping[str, list[DevScore]]:
-        """By stage the scores on dev items, by step."""
-        looks = {stage: self.facts.dev_scores(stage) for stage in self.experiment.stage}
-        return {stage: scores for stage, scores in looks.items() if scores}
 
     @property
     def summary(self) -> str:
@@ -184,11 +162,6 @@ class RunComparison:
     lang: str = "en"
 
     @property
-    def lines(self) -> tuple[Line, ...]:
-        """Each checkpoint with its score, its interval and its comparison with the control."""
-        return self.table.lines
-
-    @property
     def scores(self) -> list[ScoreRow]:
         """The same as rows of plain values."""
         return score_rows(self.table)
@@ -197,12 +170,6 @@ class RunComparison:
     def verdicts(self) -> Mapping[str, str]:
         """By checkpoint better, worse, equivalent or undecided; without the control."""
         return {row.checkpoint: row.verdict for row in self.scores if row.verdict}
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """Runs left out, and warnings about the figures."""
-        findings = (*self.table.left_out, *self.table.findings)
-        return tuple(worded(each, words(self.lang)) for each in findings)
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -251,7 +218,6 @@ class EvaluationResult:
     """Answers without a score by reason."""
     outcomes: Mapping[str, int]
     """Right and wrong answers and types of errors."""
-    differs_from_math_verify: int | None
     fallbacks: int | None
     """Answers that a fallback metric scored; None where no answer says what scored it."""
     limits: Mapping[str, object]
@@ -260,8 +226,6 @@ class EvaluationResult:
     """Answers cut at that limit; None where this is not known."""
     sampled: SampledScores | None
     """mean@n and pass@k; None for single or greedy passes."""
-    swapped_order_differs: int | None
-    """Answers that math-verify would judge otherwise with its arguments in the wrong order."""
     warnings: tuple[str, ...]
     questions: Mapping[str, str] = field(default_factory=dict)
     """By item what is asked, where rows were handed in."""
@@ -320,11 +284,9 @@ def evaluation_result(done: "Evaluated") -> EvaluationResult:
         possible=score_range(scores),
         abstentions=counted.unscored,
         outcomes=counted.outcomes,
-        differs_from_math_verify=counted.differs,
         fallbacks=counted.fallback,
         limits=record.sampling,
         truncated=arm.truncated,
         sampled=sampled(arm),
-        swapped_order_differs=counted.swapped,
         warnings=tuple(filter(None, [*counted.warnings, *trained])),
     )

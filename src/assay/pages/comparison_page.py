@@ -43,7 +43,6 @@ from assay.pages.page import (
     Heading,
     Line,
     Mark,
-    Only,
     Page,
     Section,
     Table,
@@ -133,7 +132,7 @@ def comparison_sections(
         "judge": (w("judge.title"), lambda: judge_blocks(table, w)),
         "picked": (w("picked.title"), lambda: picked_blocks(table, labels, w)),
         "outcomes": (w("page.errors"), lambda: outcome_blocks(table, labels, w)),
-        "fairness": (w("compare.fairness"), lambda: _fairness(table, control, w)),
+        "fairness": (w("compare.fairness"), lambda: _fairness(table, control, w, not wanted)),
         "flips": (w("compare.flips"), lambda: flips_blocks(table, labels, w, table.lines, door)),
         "methods": (w("page.methods"), lambda: [Text(line) for line in _methods(table, w)]),
     }
@@ -171,9 +170,9 @@ def mark(table: ComparisonTable, w: Words) -> str:
     return w("compare.mark", allowed=w.listing.join(table.allowed)) if table.allowed else ""
 
 
-def _fairness(table: ComparisonTable, control: str, w: Words) -> list[Block]:
-    """The parts of the runs' manifests: every difference, then those that are equal. Consequences
-    and notes are not for a terminal."""
+def _fairness(table: ComparisonTable, control: str, w: Words, whole: bool) -> list[Block]:
+    """The parts of the runs' manifests: every difference, then those that are equal; consequences
+    and notes on the `whole` page alone."""
     if len(table.lines) < 2:
         return []
     loud: list[TableRow] = []
@@ -194,7 +193,7 @@ def _fairness(table: ComparisonTable, control: str, w: Words) -> list[Block]:
     return [
         Text(w("compare.fairness_about", control=control), "soft"),
         *([Table(columns, loud, kind="parts")] if loud else []),
-        *([Only(("html", "markdown"), [Table(columns, quiet, kind="parts")])] if quiet else []),
+        *([Table(columns, quiet, kind="parts")] if quiet and whole else []),
         *([Text(w("compare.same_list", parts=same))] if same else []),
     ]
 

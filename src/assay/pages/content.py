@@ -270,16 +270,17 @@ def verdict_mark(comparison: Comparison, words: Words) -> Mark:
 def verdict_line(pairing: Pairing, labels: Labels, words: Words) -> Line:
     """A verdict, what was compared, and the difference."""
     comparison = pairing.comparison
-    parts = [against(pairing, labels, words), change_text(comparison, words, units=True)]
+    change = change_text(comparison.difference, comparison.interval, words, units=True)
+    parts = [against(pairing, labels, words), change]
     more = words.semicolon + note if (note := beside(comparison, words)) else ""
     return verdict_mark(comparison, words), words.colon + words.colon.join(parts) + more
 
 
-def change_text(comparison: Comparison, words: Words, units: bool = False) -> str:
+def change_text(change: float, interval: Interval, words: Words, units: bool = False) -> str:
     """A difference with its limits; `units` says that they are points."""
-    ends = (comparison.difference, comparison.interval.low, comparison.interval.high)
-    difference, low, high = (difference_text(end, comparison.interval) for end in ends)
-    key = "table.difference" if units and comparison.interval.share else "table.short"
+    ends = (change, interval.low, interval.high)
+    difference, low, high = (difference_text(end, interval) for end in ends)
+    key = "table.difference" if units and interval.share else "table.short"
     return words(key, difference=difference, low=low, high=high)
 
 

@@ -288,10 +288,6 @@ def _section(block: model.Section, words: Words) -> Markup:
     return form.format(block.anchor, _text(block.title), blocks_html(block.blocks, words))
 
 
-def _only(block: model.Only, words: Words) -> Markup:
-    return blocks_html(block.blocks, words) if "html" in block.media else Markup("")
-
-
 _RENDER: dict[type, Callable[..., Markup]] = {
     model.Heading: _heading,
     model.Text: _paragraph,
@@ -306,7 +302,6 @@ _RENDER: dict[type, Callable[..., Markup]] = {
     model.Code: _code,
     model.Form: _form,
     model.Section: _section,
-    model.Only: _only,
 }
 
 

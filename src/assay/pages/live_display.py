@@ -4,10 +4,9 @@ Shows only metrics that say something about learning, so not the surrogate loss 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
-from assay.lab.monitor.observer import Clock, Observer, Pace, Silent
+from assay.lab.monitor.observer import Clock, Pace, Silent
 from assay.pages.facts import idle
 from assay.pages.safe_console import columns, tell
 from assay.runs.run_directory import RunDirectory
@@ -73,7 +72,7 @@ def left_text(seconds: float | None) -> str:
 class PlainProgress(Silent):
     """An observer that writes lines."""
 
-    def __init__(self, write: Callable[[str], None], clock: Clock = time.monotonic):
+    def __init__(self, write: Callable[[str], None] = tell, clock: Clock = time.monotonic):
         self.write, self.clock = write, clock
         self.name, self.at = "", 0
         self.pace = Pace(clock, 0, 0)
@@ -138,9 +137,3 @@ def counted(what: str, done: int, total: int, rest: str, left: float | None) -> 
     """How far a piece of work is, in a line; a `total` of 0 is unknown."""
     count = f"{done:,}/{total:,}" if total else f"{done:,}"
     return f"{what}: " + ", ".join(filter(None, (f"{count} {rest}".rstrip(), left_text(left))))
-
-
-@contextmanager
-def progress() -> Iterator[Observer]:
-    """The observer of a command."""
-    yield PlainProgress(tell)

@@ -1,5 +1,5 @@
 """Renders a page as Markdown. Text that a model or a file wrote starts no markup, HTML or column;
-drawings are left out, because `Only` blocks stand beside them.
+drawings are left out.
 """
 
 import re
@@ -39,7 +39,7 @@ def _whole(page: Page, left: Sequence[model.Folded]) -> str:
 
 def blocks_markdown(blocks: Iterable[Block], words: Words) -> str:
     """Blocks one after the other."""
-    return "\n\n".join(rendered(blocks, words, "markdown", _RENDER))
+    return "\n\n".join(rendered(blocks, words, _RENDER))
 
 
 def escaped(text: str) -> str:

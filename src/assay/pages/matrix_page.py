@@ -11,8 +11,6 @@ from pathlib import Path
 from assay.errors import Finding
 from assay.judge.averages import Average
 from assay.judge.families import Tally
-from assay.judge.intervals import Interval
-from assay.judge.templates import filled
 from assay.judge.verdict import Comparison, explain
 from assay.lab.sweep.model import (
     METRICS,
@@ -25,6 +23,7 @@ from assay.lab.sweep.model import (
 )
 from assay.lab.sweep.model import CellBlock as ControlBlock
 from assay.lab.sweep.planned_runs import shortest_ends
+from assay.pages.content import change_text, interval_text
 from assay.pages.html import write_page
 from assay.pages.page import (
     Block,
@@ -33,7 +32,6 @@ from assay.pages.page import (
     Heading,
     Line,
     Mark,
-    Only,
     Page,
     Row,
     Section,
@@ -41,29 +39,16 @@ from assay.pages.page import (
     Text,
 )
 from assay.pages.page import Cell as Shown
-from assay.pages.words import Words, in_language, named_tests, number, percent, points, words
-
-
-def score_text(value: float, ratios: bool) -> str:
-    """A value: a share in percent, a harmonic mean as it is."""
-    return f"{value:.3f}" if ratios else percent(value)
-
-
-def limits(interval: Interval, ratios: bool, w: Words) -> str:
-    """The limits of a value."""
-    return w.ends(interval, lambda end: score_text(end, ratios))
-
-
-def change_text(value: float, ratios: bool) -> str:
-    """A difference: in points, or in units of the ratio."""
-    return f"{value:+.3f}".replace("-", "−") if ratios else points(value)
-
-
-def change_limits(value: float, interval: Interval, ratios: bool, w: Words) -> str:
-    """A difference with its limits."""
-    low, high = (change_text(end, ratios) for end in (interval.low, interval.high))
-    return w("table.short", difference=change_text(value, ratios), low=low, high=high)
-
+from assay.pages.words import (
+    Words,
+    difference_text,
+    in_language,
+    named_tests,
+    number,
+    percent,
+    score_text,
+    words,
+)
 
 SAME = "same weights"
 
@@ -71,23 +56,6 @@ SAME = "same weights"
 def verdict_of(cell: SweepCell, control: str, comparison: Comparison) -> str:
     """The verdict of a cell against a control, or that the two are the same weights."""
     return SAME if control in cell.same_weights else comparison.verdict
-
-
-def explained(comparison: Comparison, ratios: bool, w: Words) -> str:
-    """A comparison in words; differences of ratios are not points, so they get their own."""
-    if not ratios:
-        return explain(comparison, w.verdicts)
-    if comparison.verdict == "not comparable":
-        return w.verdicts["not comparable"].format(confounds=w.listing.join(comparison.confounds))
-    verdict = w(f"verdict_name.{comparison.verdict}")
-    change = change_limits(comparison.difference, comparison.interval, ratios, w)
-    line = w(
-        "matrix.ratio_verdict", verdict=verdict, change=change, p=f"{comparison.adjusted_p:.2g}"
-    )
-    if comparison.family == 1:
-        return line
-    figures = {"level": comparison.interval.level * 100, "family": comparison.family}
-    return w.semicolon.join((line, filled(w.verdicts["family interval"], figures)))
 
 
 def value_text(value: Value) -> str:
@@ -160,7 +128,7 @@ def _control_tables(block: ControlBlock, matrix: Matrix, w: Words) -> list[Block
 
 def _summary(block: ControlBlock, heads: Sequence[str], matrix: Matrix, w: Words) -> Table:
     """The whole block: mean difference, extremes, counts out of all cells, verdicts."""
-    ratios, nothing, tallies = bool(matrix.ratios_to), w("matrix.nothing_compared"), block.tallies
+    nothing, tallies = w("matrix.nothing_compared"), block.tallies
 
     def extreme(name: str | None) -> str:
         cell = next((c for place, c in matrix.cells.items() if repr(place) == name), None)
@@ -168,7 +136,7 @@ def _summary(block: ControlBlock, heads: Sequence[str], matrix: Matrix, w: Words
         if cell is None or comparison is None:
             return "–"
         axes = {k: v for k, v in matrix.layout.values(cell.place).items() if k not in dict(layers)}
-        change = change_limits(comparison.difference, comparison.interval, ratios, w)
+        change = change_text(comparison.difference, comparison.interval, w)
         verdict = w(f"verdict_name.{verdict_of(cell, block.control, comparison)}")
         return f"{values_text(axes, matrix, w)}{w.colon}{change}{w.comma}{verdict}"
 
@@ -200,7 +168,7 @@ def _mean(mean: Average | None, w: Words) -> str:
     """A mean difference; there is none of ratios."""
     if mean is None:
         return w("matrix.nothing_compared")
-    return change_limits(mean.mean, mean.interval, False, w)
+    return change_text(mean.mean, mean.interval, w)
 
 
 def trend_text(trend: DifferenceTrend | None, w: Words) -> str:
@@ -209,7 +177,7 @@ def trend_text(trend: DifferenceTrend | None, w: Words) -> str:
         return ""
     interval = trend.change.interval
     kind = "rises" if interval.low > 0 else "falls" if interval.high < 0 else "unclear"
-    change = change_limits(trend.change.mean, interval, False, w)
+    change = change_text(trend.change.mean, interval, w)
     return w(f"matrix.trend_{kind}", change=change)
 
 
@@ -335,17 +303,17 @@ def _winner_text(matrix: Matrix, select: str, w: Words) -> str:
 
 
 def _evidence(matrix: Matrix, select: str, w: Words) -> list[str]:
-    advice, ratios = matrix.recommendation, bool(matrix.ratios_to)
+    advice = matrix.recommendation
     cell, choice = advice.cell, advice.choice
     # The dev evaluations may be several, and the reporting one single, or the other way round.
     on_dev = bool(advice.ratios_to)
     if cell is None or choice is None:
         return []
     score, items = advice.dev_scores[cell.place], sum(len(part.item_ids) for part in advice.dev)
-    figures = {"score": score_text(score, on_dev), "items": number(items)}
+    figures = {"score": (number if on_dev else percent)(score), "items": number(items)}
     lines = [w("matrix.evidence_dev", select=select, **figures)]
     if choice.comparison is not None:
-        verdict = explained(choice.comparison, on_dev, w)
+        verdict = explain(choice.comparison, w.verdicts)
         lines.append(w("matrix.evidence_test", said=verdict, looks=choice.looks))
     lines.append(
         w("matrix.optimism_ratio", looks=choice.looks, ratio=f"{choice.optimism:.3f}")
@@ -353,10 +321,10 @@ def _evidence(matrix: Matrix, select: str, w: Words) -> list[str]:
         else w("matrix.optimism", looks=choice.looks, points=f"{choice.optimism * 100:.1f}")
     )
     if cell.score is not None and cell.interval is not None:
-        score, interval = score_text(cell.score, ratios), limits(cell.interval, ratios, w)
+        score, interval = score_text(cell.score, cell.interval), interval_text(cell.interval, w)
         lines.append(w("matrix.evidence_report", score=score, interval=interval))
     if compared := cell.against.get(matrix.baseline):
-        reason = explained(compared, ratios, w)
+        reason = explain(compared, w.verdicts)
         lines.append(w("matrix.evidence_report_test", said=reason))
     if advice.rivals:
         names = w.semicolon.join(place_text(rival.place, matrix, w) for rival in advice.rivals)
@@ -369,7 +337,7 @@ def _tables(matrix: Matrix, folder: Path, w: Words) -> list[Block]:
     layout, names = matrix.layout, leaf_names(matrix)
     head = " \\ ".join(names[k] for k in (layout.rows, layout.columns) if k is not None)
     columns = [head, *(map(value_text, matrix.columns) if layout.columns else [w("table.score")])]
-    blocks: list[Block] = [Only(("html", "markdown"), [Text(w("matrix.table_about"), "soft")])]
+    blocks: list[Block] = [Text(w("matrix.table_about"), "soft")]
     for layer in matrix.layers:
         rows: list[Row] = []
         for row in matrix.rows:
@@ -390,7 +358,6 @@ def _matrix_cell(cell: SweepCell, matrix: Matrix, folder: Path, w: Words) -> Sho
     if cell.score is None or cell.interval is None:
         known = w.sections["status"].get(cell.state) or w(f"cell_state.{cell.state}")
         return Shown(known, kind="soft")
-    ratios = bool(matrix.ratios_to)
     parts = [w("matrix.items", count=number(cell.items))]
     if cell.repeats > 1:
         parts.append(w("table.many_passes", repeats=cell.repeats))
@@ -398,14 +365,14 @@ def _matrix_cell(cell: SweepCell, matrix: Matrix, folder: Path, w: Words) -> Sho
         parts.append(w("matrix.seeds", count=cell.seeds))
     if cell.seeds_missing:
         parts.append(w("matrix.seeds_missing", count=cell.seeds_missing))
-    below: list[Line] = [limits(cell.interval, ratios, w), w.comma.join(parts)]
+    below: list[Line] = [interval_text(cell.interval, w), w.comma.join(parts)]
     dev = matrix.recommendation.dev_scores.get(cell.place)
     if dev is not None:
-        on_dev = score_text(dev, bool(matrix.recommendation.ratios_to))
+        on_dev = number(dev) if matrix.recommendation.ratios_to else percent(dev)
         below.append(w("matrix.on_dev", score=on_dev))
     if compared := cell.against.get(matrix.baseline):
         verdict = verdict_of(cell, matrix.baseline, compared)
-        change = change_text(compared.difference, ratios)
+        change = difference_text(compared.difference, compared.interval)
         named = w(f"verdict_name.{verdict}")
         below.append(Mark(f"{SIGNS[verdict]} {change} {named}", compared.verdict))
     elif matrix.baseline in cell.own:
@@ -415,7 +382,7 @@ def _matrix_cell(cell: SweepCell, matrix: Matrix, folder: Path, w: Words) -> Sho
     if mark := matrix.mark(cell):
         below.append(Mark(w(f"matrix.mark_{mark}")))
     link = Path(os.path.relpath(cell.origins[0].file, folder)).as_posix()
-    return Shown(Mark(score_text(cell.score, ratios), "score", link), below)
+    return Shown(Mark(score_text(cell.score, cell.interval), "score", link), below)
 
 
 def _counts(matrix: Matrix, w: Words) -> list[Block]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from assay.errors import AssayError
 from assay.experiment.experiment import Experiment
-from assay.pages.content import change_text, checkpoint_label
+from assay.pages.content import checkpoint_labels, verdict_line
 from assay.pages.facts import Measurement, RunFacts, gather
 from assay.pages.markdown import blocks_markdown
-from assay.pages.page import Block, Bullets, Heading, Line, Mark, Text
+from assay.pages.page import Block, Bullets, Heading, Line, Mark, Text, joined
 from assay.pages.provenance import marks
 from assay.pages.story import selection_section
 from assay.pages.words import Words, number, score_text, worded, words
@@ -115,19 +115,14 @@ def measured(measurement: Measurement, w: Words) -> list[Line]:
     if measurement.table is None:
         return [f"{measurement.name}{w.colon}{w('table.not_run')}"]
     lines: list[Line] = []
+    labels = checkpoint_labels(measurement.table, w)
     for line in measurement.table.lines:
         ends = (line.score, line.interval.low, line.interval.high)
         score, low, high = (score_text(end, line.interval) for end in ends)
-        label, verdict = checkpoint_label(line.name, w), ""
-        figures = {"evaluation": measurement.name, "label": label, "items": number(line.items)}
-        figures |= {"score": score, "low": low, "high": high}
-        if line.to_control is not None:
-            comparison = line.to_control.comparison
-            control = checkpoint_label(measurement.table.control.name, w)
-            name = w(f"verdict_name.{comparison.verdict}")
-            change = change_text(comparison, w, units=True)
-            verdict = w("log.verdict", control=control, verdict=name, difference=change)
-        lines.append(w("log.score", **figures) + verdict)
+        figures = {"evaluation": measurement.name, "label": labels[line.name]}
+        figures |= {"score": score, "low": low, "high": high, "items": number(line.items)}
+        verdict = verdict_line(line.to_control, labels, w) if line.to_control else ""
+        lines.append(joined(w("log.score", **figures), verdict, by=w.semicolon))
     return lines
 
 

@@ -5,15 +5,13 @@ and makes text that a model or a file wrote safe to show.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from markupsafe import Markup
 
 from assay.errors import Finding
 from assay.pages.words import Words
-
-Medium = Literal["html", "markdown", "terminal"]
 
 BADGES = frozenset(
     {"better", "worse", "undecided", "equivalent", "not comparable", "chosen", "plain"}
@@ -219,14 +217,6 @@ class Section:
     blocks: "Sequence[Block]"
 
 
-@dataclass(frozen=True, slots=True)
-class Only:
-    """Blocks that some media alone show: characters instead of a drawing, a detail left out."""
-
-    media: "Sequence[Medium]"
-    blocks: "Sequence[Block]"
-
-
 Block: TypeAlias = (
     Heading
     | Text
@@ -241,7 +231,6 @@ Block: TypeAlias = (
     | Code
     | Form
     | Section
-    | Only
 )
 
 
@@ -259,26 +248,20 @@ class Page:
     """Whether a list of the sections leads to each."""
     longest: int | None = None
     """Lines of its Markdown: for these, what sections fold is left out, the longest first."""
-    sections: list[Section] = field(init=False)
 
-    def __post_init__(self) -> None:
-        sections = [block for block in self.blocks if isinstance(block, Section)]
-        object.__setattr__(self, "sections", sections)
+    @property
+    def sections(self) -> list[Section]:
+        """The sections among the blocks."""
+        return [block for block in self.blocks if isinstance(block, Section)]
 
 
 def rendered(
-    blocks: "Iterable[Block]",
-    words: Words,
-    medium: Medium,
-    render: Mapping[type, Callable[..., Any]],
+    blocks: "Iterable[Block]", words: Words, render: Mapping[type, Callable[..., Any]]
 ) -> Iterator[Any]:
     """What a medium makes of blocks, one after the other; `render` has no drawings where the medium
     has none."""
     for block in blocks:
-        if isinstance(block, Only):
-            shown = block.blocks if medium in block.media else ()
-            yield from rendered(shown, words, medium, render)
-        elif type(block) in render:
+        if type(block) in render:
             yield from render[type(block)](block, words)
 
 

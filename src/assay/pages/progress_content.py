@@ -7,10 +7,11 @@ report of a step and the terminal.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.binomial import direction_of
 from assay.judge.health_checks import RuleState
 from assay.judge.intervals import Estimate
-from assay.judge.selection import Promotion, expected_optimism
+from assay.judge.selection import expected_optimism
 from assay.lab.monitor.fact_changes import FactChanges, FactRow, FactTable
 from assay.lab.monitor.guards import PART, is_share
 from assay.lab.monitor.progress import MetricRow, Progress
@@ -23,7 +24,6 @@ from assay.pages.page import (
     Folded,
     Heading,
     Mark,
-    Only,
     Page,
     Row,
     Table,
@@ -159,7 +159,7 @@ def progress_report(progress: Progress, words: Words) -> list[Block]:
     """The whole progress of one stage; the table of metrics comes last, because it is what a small
     terminal may cut."""
     stopped = visible(progress.status.message) if progress.status.guard else ""
-    gate = promotion(progress.stage, progress.selection, progress.looks, words)
+    gate = promotion(progress.stage, progress.selection, words)
     new = [each.code in progress.new for each in progress.findings]
     return [
         Heading(progress_title(progress, words)),
@@ -209,7 +209,7 @@ def fact_blocks(facts: FactChanges | None, words: Words) -> list[Block]:
         Text(spans(facts, words), "soft"),
         *([Text(words("facts.unknown_cost"), "soft")] if facts.unknown_cost else []),
         *(_fact_table(table, words) for table in facts.tables),
-        Only(("html", "markdown"), [Text(words("facts.methods"), "soft")]),
+        Text(words("facts.methods"), "soft"),
     ]
 
 
@@ -266,17 +266,17 @@ def spans(facts: FactChanges, words: Words) -> str:
 
 
 def metric_blocks(progress: Progress, words: Words) -> list[Block]:
-    """The metrics at both steps, with change and trend, and how they were computed; those that
-    stayed as they were last, those that say nothing while they are 0 not at all."""
+    """The metrics at both steps, with change and trend, and how they were computed; without those
+    that say nothing while they are 0."""
     steps = [words("progress.at_step", step=step) for step in (progress.first, progress.last)]
     heads = [words("progress.metric"), *steps, words("progress.change"), words("progress.trend")]
-    rows = sorted((row for row in progress.rows if not is_idle(row)), key=unchanged)
     shown = [
         [
             Mark(metric_label(row.metric, words), "strong" if row.moved else ""),
             *figures_of(row, words),
         ]
-        for row in rows
+        for row in progress.rows
+        if not is_idle(row)
     ]
     return [Table(heads, shown), Text(words("progress.methods"), "soft")]
 
@@ -293,13 +293,6 @@ def is_idle(row: MetricRow) -> bool:
     """Whether a metric was 0 from the first step of the table to the last, and says nothing so."""
     values = [each.value for each in (row.before, row.after) if each is not None]
     return idle(row.metric, [*values, row.trend.slope if row.trend else 0.0])
-
-
-def unchanged(row: MetricRow) -> bool:
-    """Whether a metric is constant over all steps of the table."""
-    still = row.trend is not None and row.trend.slope == row.trend.interval.low == 0
-    same = row.before is not None and row.after is not None and row.before.value == row.after.value
-    return still and same
 
 
 def figures_of(row: MetricRow, words: Words) -> tuple[str, str, str, str]:
@@ -347,11 +340,11 @@ def estimate_text(estimate: Estimate | None, write: Callable[[float], str], word
 
 def changes(progress: Progress, words: Words) -> list[str]:
     """The changes since the first of the two steps, in a few lines."""
-    sentences = []
-    for rule in sorted(progress.new):
-        sentences.append(words("progress.new_finding", what=words.sections["finding"][rule]))
-    for rule in sorted(progress.gone):
-        sentences.append(words("progress.gone_finding", what=words.sections["finding"][rule]))
+    sentences = [
+        words(f"progress.{kind}_finding", what=words.sections["finding"][rule])
+        for kind, rules in (("new", progress.new), ("gone", progress.gone))
+        for rule in sorted(rules)
+    ]
     if progress.checkpoints:
         steps = words.listing.join(map(str, progress.checkpoints))
         sentences.append(words("progress.checkpoints", steps=steps))
@@ -390,24 +383,26 @@ def forecasts(progress: Progress, words: Words) -> list[str]:
     return sentences
 
 
-def promotion(stage: str, chosen: Selection | None, looks: Promotion | None, words: Words) -> str:
+def promotion(stage: str, chosen: Selection | None, words: Words) -> str:
     """The selected `STAGE.best` with the reason; "" before the selection."""
     if chosen is None:
         return ""
     best = checkpoint_label(chosen.checkpoint, words)
-    if looks is None or not chosen.start:
+    if not chosen.evidence:
         return words("promotion.plain", stage=stage, best=best)
-    closest = looks.looks[looks.favourite if looks.step is None else looks.step]
+    named = [look for look in chosen.evidence if look.checkpoint == chosen.checkpoint]
+    closest = named[0] if named else max(chosen.evidence, key=lambda look: look.score)
+    reference = parse_checkpoint(closest.checkpoint)
     figures: Mapping[str, Any] = {
         "stage": stage,
         "best": best,
         "start": checkpoint_label(chosen.start, words),
-        "looks": len(looks.looks),
+        "looks": chosen.looks,
         "items": closest.items,
-        "step": looks.favourite,
+        "step": reference.step if reference else "",
         "difference": points(closest.difference),
-        "low": points(closest.interval.low),
-        "high": points(closest.interval.high),
+        "low": points(closest.low),
+        "high": points(closest.high),
         "p": f"{closest.adjusted_p:.2g}",
     }
     return words("promotion.promoted" if chosen.promoted else "promotion.kept", **figures)

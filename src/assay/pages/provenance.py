@@ -37,6 +37,7 @@ def overriding(facts: RunFacts, words: Words) -> list[str]:
 
 def leaks(facts: RunFacts, words: Words) -> list[str]:
     """Training rows with the questions of a reporting evaluation."""
+    looked_at = facts.experiment.evaluate if CHECKED in facts.manifest else ()
     sentences = [
         shared_text(each, words)
         for each in shared(facts)
@@ -45,16 +46,11 @@ def leaks(facts: RunFacts, words: Words) -> list[str]:
     sentences += [
         words("data.shared_later", rows=number(rows), data=data, place=f"evaluate.{record.name}")
         for record in facts.records
-        if record.role == "report" and record.name not in looked_at(facts)
+        if record.role == "report" and record.name not in looked_at
         for data, rows in (record.shared or {}).items()
         if rows
     ]
     return [words("page.leaked", said=leak) for leak in sentences]
-
-
-def looked_at(facts: RunFacts) -> frozenset[str]:
-    """The evaluations that were checked before the run."""
-    return frozenset(facts.experiment.evaluate if CHECKED in facts.manifest else ())
 
 
 def shared(facts: RunFacts) -> list[Mapping[str, Any]]:

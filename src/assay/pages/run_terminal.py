@@ -84,10 +84,11 @@ def _short(run: RunDirectory, w: Words) -> str:
     if line is None:
         return content.nothing_measured(facts.main, w)
     worst = [w(f"severity.{each.severity}") for _, each in story.warned(facts, w)][:1]
-    pairing = line.to_control or line.to_previous
-    comparison = pairing.comparison if pairing else None
-    name = w(f"verdict_name.{comparison.verdict}") if comparison else ""
-    verdict = [f"{name} {content.change_text(comparison, w)}"] if comparison else []
+    verdict = []
+    if pairing := line.to_control or line.to_previous:
+        comparison = pairing.comparison
+        change = content.change_text(comparison.difference, comparison.interval, w)
+        verdict = [f"{w(f'verdict_name.{comparison.verdict}')} {change}"]
     return w.comma.join([score_text(line.score, line.interval), *verdict, *worst])
 
 

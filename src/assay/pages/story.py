@@ -4,13 +4,13 @@ Like `content`, this module only adds words and units to the numbers of other mo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from assay.errors import Finding
 from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
 from assay.lab.monitor.guards import is_share
-from assay.lab.monitor.stage_health import explained
 from assay.pages.charts import Checkpoints, curve_panel
 from assay.pages.content import best_line, checkpoint_label, interval_text, pairings, settings_text
 from assay.pages.facts import Curve, DevScore, RunFacts
@@ -322,9 +322,8 @@ def next_blocks(facts: RunFacts, words: Words) -> list[Block]:
 
 def selection_section(facts: RunFacts, words: Words) -> list[str]:
     """The best checkpoint of each stage, with the reason."""
-    looks = {stage: explained(facts.history, stage) for stage in facts.experiment.stage}
     gate = read_selections(facts.run.path)
-    sentences = [promotion(stage, gate.get(stage), look, words) for stage, look in looks.items()]
+    sentences = [promotion(name, gate.get(name), words) for name in facts.experiment.stage]
     sentences += [
         uncorrected_choice(stage, chosen, words)
         for stage in facts.experiment.stage
@@ -393,99 +392,70 @@ def warnings(facts: RunFacts, words: Words) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One sampling stage on the common axis of steps."""
-
-    stage: str
-    start: str
-    """The checkpoint that it started from, as records name it; as the file says, while that is not
-    known."""
-    before: int
-    """Steps of all rounds before it."""
-    steps: int
-    completions: int
-    """Rewarded in all its steps."""
-    reward: Curve
-    dev: Sequence[DevScore]
-    rewarded_by: object
-    """The reward of the stage, to tell whether two rounds have one scale."""
-
-
-def rounds_of(facts: RunFacts) -> list[Round]:
-    """The sampling stages of a run that have rewards, one after the other."""
-    rounds: list[Round] = []
-    before = 0
-    for name, lines in facts.metrics.items():
-        reward = next((c for c in facts.curves(name) if c.metric == "reward_mean"), None)
-        if reward is None:
-            continue
-        rounds.append(
-            Round(
-                stage=name,
-                start=facts.history.start(name) or str(facts.experiment.stage[name].start),
-                before=before,
-                steps=lines[-1]["step"],
-                completions=sum(int(line.get("completions", 0)) for line in lines),
-                reward=reward,
-                dev=facts.dev_scores(name),
-                rewarded_by=facts.experiment.stage[name].model_dump().get("reward"),
-            )
-        )
-        before += lines[-1]["step"]
-    return rounds
-
-
 def rounds_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """A chart of all rounds, and a line for each; from the second sampling stage on."""
-    rounds = rounds_of(facts)
-    if len(rounds) < 2:
+    """A chart of all sampling stages that have rewards, one after the other, and a line for each;
+    from the second on."""
+    rewards = {n: c for n in facts.metrics for c in facts.curves(n) if c.metric == "reward_mean"}
+    if len(rewards) < 2:
         return []
-    other = any(each.rewarded_by != rounds[0].rewarded_by for each in rounds)
-    sentences = [words("figure.about", completions=number(sum(r.completions for r in rounds)))]
+    count = sum(int(x.get("completions", 0)) for name in rewards for x in facts.metrics[name])
+    sentences = [words("figure.about", completions=number(count))]
+    kinds = {n: facts.experiment.stage[n].model_dump().get("reward") for n in rewards}
+    other = any(kind != own for own in kinds.values() for kind in kinds.values())
     sentences += [words("figure.other_rewards")] if other else []
     nodes = [node for node in lineage(facts.run) if node.run == facts.run]
     changed = {node.label: changes(node, words, "reward") for node in nodes}
     return [
         Text(" ".join(sentences), "soft"),
-        _chart(rounds, words),
-        Bullets([_line(each, changed[each.stage], words) for each in rounds]),
+        _chart(facts, rewards, kinds if other else {}, words),
+        Bullets([_line(facts, name, each, changed[name], words) for name, each in rewards.items()]),
     ]
 
 
-def _chart(rounds: Sequence[Round], words: Words) -> Figure:
-    """The mean reward of every step; where rewards differ, as a share of the largest mean under the
-    same one. A mark where a round ends, a line at the checkpoint that was chosen."""
-    label = words("figure.reward_of", stages=words.listing.join(each.stage for each in rounds))
-    curves, other = [], any(each.rewarded_by != rounds[0].rewarded_by for each in rounds)
-    for each in rounds:
-        alike = [r.reward.values for r in rounds if r.rewarded_by == each.rewarded_by]
-        top = max((abs(v) for own in alike for v in own if v is not None), default=0.0)
-        unit = top or 1.0 if other else 1.0
+def _start(facts: RunFacts, stage: str) -> str:
+    """The checkpoint that a stage started from, as records name it; as the file says, while that is
+    not known."""
+    return facts.history.start(stage) or str(facts.experiment.stage[stage].start)
+
+
+def _chart(
+    facts: RunFacts, rewards: Mapping[str, Curve], kinds: Mapping[str, object], words: Words
+) -> Figure:
+    """The mean reward of every step; where rewards differ in their `kinds`, as a share of the
+    largest mean under the same one. A mark where a round ends, a line at the checkpoint that was
+    chosen."""
+    label = words("figure.reward_of", stages=words.listing.join(rewards))
+    steps = [facts.metrics[name][-1]["step"] for name in rewards]
+    before = dict(zip(rewards, accumulate(steps, initial=0), strict=False))
+    curves, chosen = [], []
+    for name, reward in rewards.items():
+        alike = [rewards[n].values for n, kind in kinds.items() if kind == kinds[name]]
+        unit = max((abs(v) for own in alike for v in own if v is not None), default=1.0) or 1.0
         limits = tuple(
-            x and replace(x, low=x.low / unit, high=x.high / unit) for x in each.reward.limits
+            x and replace(x, low=x.low / unit, high=x.high / unit) for x in reward.limits
         )
-        values = tuple(None if v is None else v / unit for v in each.reward.values)
-        steps = tuple(each.before + step for step in each.reward.steps)
-        curves.append(Curve("reward_mean", steps, values, limits))
-    before, last = {each.stage: each.before for each in rounds}, rounds[-1]
-    starts = [parse_checkpoint(each.start) for each in rounds]
-    chosen = [before[s.stage] + s.step for s in starts if s and s.step and s.stage in before]
-    chosen += [last.before + score.step for score in last.dev if score.chosen]
-    marked = Checkpoints([each.before + each.steps for each in rounds], chosen)
+        values = tuple(None if v is None else v / unit for v in reward.values)
+        places = tuple(before[name] + step for step in reward.steps)
+        curves.append(Curve("reward_mean", places, values, limits))
+        start = parse_checkpoint(_start(facts, name))
+        if start and start.step and start.stage in before:
+            chosen.append(before[start.stage] + start.step)
+    last = [*rewards][-1]
+    chosen += [before[last] + score.step for score in facts.dev_scores(last) if score.chosen]
+    marked = Checkpoints([*accumulate(steps)], chosen)
     return Figure(curve_panel(curves, label, number, marked, (1012, 150)), label)
 
 
-def _line(each: Round, changed: Sequence[str], words: Words) -> str:
+def _line(facts: RunFacts, stage: str, reward: Curve, changed: Sequence[str], words: Words) -> str:
     """A round with the checkpoint that it started from, its reward and what changed in that, and
     its chosen dev score."""
-    start = visible(checkpoint_label(each.start, words))
-    name = words("figure.round", stage=visible(each.stage), start=start)
-    ends = f"{number(each.reward.values[0])} → {number(each.reward.last)}"
-    sentences = [words("figure.reward", steps=each.steps, ends=ends)]
+    start = visible(checkpoint_label(_start(facts, stage), words))
+    name = words("figure.round", stage=visible(stage), start=start)
+    ends = f"{number(reward.values[0])} → {number(reward.last)}"
+    sentences = [words("figure.reward", steps=facts.metrics[stage][-1]["step"], ends=ends)]
     sentences += [
         words("figure.dev", step=score.step, score=percent(score.score), items=score.items)
-        for score in each.dev
+        for score in facts.dev_scores(stage)
         if score.chosen
     ]
     return name + words.colon + words.semicolon.join([*sentences, *changed])

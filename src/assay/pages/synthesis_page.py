@@ -27,7 +27,9 @@ def synthesis_page(made: MadeSet, w: Words) -> Page:
         Section("costs", w("synthesis.costs"), [Text(each) for each in cost_lines(made, w)]),
     ]
     if made.rows:
-        blocks.append(Section("use", w("synthesis.use"), list(use_blocks(made, w))))
+        line = f'[data.train]\nsource = "synthesise:{made.table}"'
+        use = [Text(w("synthesis.in_file")), Code(line, "toml")]
+        blocks.append(Section("use", w("synthesis.use"), use))
     return Page(w, w("synthesis.title", table=made.table), blocks)
 
 
@@ -74,12 +76,6 @@ def cost_lines(made: MadeSet, w: Words) -> Iterator[str]:
         yield w("synthesis.per_row", cost=money(made.cost_per_row))
     if total.uncertain:
         yield w("costs.uncertain", most=money(total.uncertain))
-
-
-def use_blocks(made: MadeSet, w: Words) -> Iterator[Block]:
-    """How the rows are used."""
-    yield Text(w("synthesis.in_file"))
-    yield Code(f'[data.train]\nsource = "synthesise:{made.table}"', "toml")
 
 
 def cut(text: str) -> str:

@@ -44,7 +44,7 @@ BLANK_LINES = re.compile(r"\n\s*\n")
 
 def blocks_shown(blocks: Iterable[Block], words: Words) -> list[RenderableType]:
     """Blocks one after the other."""
-    return list(rendered(blocks, words, "terminal", _RENDER))
+    return list(rendered(blocks, words, _RENDER))
 
 
 def line_text(line: Line, style: str = "") -> Text:
@@ -115,7 +115,7 @@ def _findings(block: model.Findings, words: Words) -> Iterator[RenderableType]:
             yield Text(f"    {words('progress.advice')}{words.colon}{finding.fix}")
 
 
-def _folded(block: model.Folded, words: Words) -> Iterator[RenderableType]:
+def _titled(block: model.Folded | model.Section, words: Words) -> Iterator[RenderableType]:
     yield Text(block.title, "bold")
     yield from blocks_shown(block.blocks, words)
 
@@ -135,11 +135,6 @@ def _code(block: model.Code, words: Words) -> Iterator[RenderableType]:
     yield Padding(Text(block.text), (0, 0, 0, 4))
 
 
-def _section(block: model.Section, words: Words) -> Iterator[RenderableType]:
-    yield Text(block.title, "bold")
-    yield from blocks_shown(block.blocks, words)
-
-
 _RENDER: dict[type, Callable[..., Iterator[RenderableType]]] = {
     model.Heading: _heading,
     model.Text: _paragraph,
@@ -147,8 +142,8 @@ _RENDER: dict[type, Callable[..., Iterator[RenderableType]]] = {
     model.Facts: _facts,
     model.Table: _table,
     model.Findings: _findings,
-    model.Folded: _folded,
+    model.Folded: _titled,
     model.SideBySide: _question,
     model.Code: _code,
-    model.Section: _section,
+    model.Section: _titled,
 }

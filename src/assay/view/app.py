@@ -34,7 +34,7 @@ from assay.view.asked_pages import compare_page, costs_shown
 from assay.view.curves_page import curves_page
 from assay.view.frame import ICON, Shown, document, script, style_sheet
 from assay.view.list_page import list_page
-from assay.view.runs_page import file_address, newest, progress_shown, run_shown, runs_page
+from assay.view.runs_page import file_address, progress_shown, run_shown, runs_page
 from assay.view.sample_page import sample_page
 from assay.view.window import Window, changes, named_labs
 
@@ -138,7 +138,6 @@ def application(window: Window, token: str, host: str = "127.0.0.1", lang: str =
     routes = [
         page("/", runs_page),
         page("/curves", curves_page),
-        page("/lab/{lab}/runs/{name}/", newest),
         page(run, run_shown),
         page(run + "costs", costs_shown),
         page(run + "progress", progress_shown),

@@ -26,12 +26,13 @@ from assay.view.window import Window
 def compare_page(window: Window, request: Request, w: Words) -> Shown:
     """Runs against the first of them, with the fairness check."""
     lab, query = request.path_params["lab"], request.query_params
-    root, names = window.root(lab), names_of(request)
+    root = window.root(lab)
+    names = [*dict.fromkeys(n for text in query.getlist("run") for n in text.split())]
     control, on = (query.get(name) or None for name in ("control", "on"))
     allow = [path for text in query.getlist("allow") for path in text.split()]
     address = lab_address(lab, "compare")
     fields = [
-        Field("run", w("view.runs"), shlex.join(names)),
+        Field("run", w("view.runs"), " ".join(names)),
         Field("control", w("view.control"), control or ""),
         Field("on", w("table.evaluation"), on or ""),
         Field("allow", w("view.allow"), " ".join(allow)),
@@ -66,19 +67,6 @@ def _both_answers(lab: str, sides: Sequence[Line], item: str) -> str:
         if side.run is not None and side.file is not None
     ]
     return lab_address(lab, "show", id=records) if len(records) == len(sides) else ""
-
-
-def names_of(request: Request) -> list[str]:
-    """The runs and files that an address names, by tick or in one field, quoted as in a shell.
-
-    Raises InputError for a quotation mark without its fellow.
-    """
-    try:
-        names = [n for text in request.query_params.getlist("run") for n in shlex.split(text)]
-    except ValueError as error:
-        fix = "write 'a name with spaces' between quotation marks"
-        raise InputError(f"cannot be read: {error}", field="run", fix=fix) from error
-    return list(dict.fromkeys(names))
 
 
 def costs_shown(window: Window, request: Request, w: Words) -> Shown:

@@ -23,18 +23,14 @@ SHOWN = 160
 """Characters of a completion in the list."""
 
 
-def asked_for(window: Window, request: Request) -> tuple[str, RunDirectory, Filter, bool]:
-    """Lab, run, filter and whether answers are meant. Raises RunNotFound, InputError."""
+def list_page(window: Window, request: Request, w: Words) -> Shown:
+    """The fields of the filter, what it keeps in figures, and one page of it. Raises RunNotFound,
+    InputError."""
     lab, name = request.path_params["lab"], request.query_params.get("run", "")
     if not name:
         raise InputError("no run is named", field="run", fix="open the list from a run's page")
     answers = request.url.path.rpartition("/")[2].startswith("answers")
-    return lab, window.run(lab, name), read_filter(request.query_params), answers
-
-
-def list_page(window: Window, request: Request, w: Words) -> Shown:
-    """The fields of the filter, what it keeps in figures, and one page of it."""
-    lab, run, where, answers = asked_for(window, request)
+    run, where = window.run(lab, name), read_filter(request.query_params)
     live, completions = live_address(window, [full_name(lab, run)]), window.completions(run)
     kind = "answers" if answers else "samples"
     stored, damaged = completions.stored(answers)

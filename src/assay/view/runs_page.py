@@ -124,12 +124,6 @@ def last_verdict(window: Window, run: RunDirectory, w: Words) -> tuple[Cell, Cel
     return score, Cell(Mark(w(f"verdict_name.{verdict}"), verdict), [against])
 
 
-def newest(window: Window, request: Request, w: Words) -> Response:
-    """The latest run of a name."""
-    lab = request.path_params["lab"]
-    return RedirectResponse(run_address(lab, window.run(lab, request.path_params["name"])), 303)
-
-
 def run_of(window: Window, request: Request) -> tuple[str, RunDirectory]:
     """The run that an address names. Raises RunNotFound."""
     parts = request.path_params

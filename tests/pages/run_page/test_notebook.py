@@ -17,7 +17,7 @@ def test_a_run_has_its_date_state_results_verdicts_and_notes(tmp_path):
     text = notebook(tmp_path)
     date = stored_status(run.path).started[:10]
     assert f"## {date} · demo/{run.id} · seed 42 · finished\n" in text
-    assert "held\\_out: rl · step 30" in text and "against base: better" in text
+    assert "held\\_out: rl · step 30" in text and "**better**: rl · step 30 against base: " in text
     assert "why is rl no better?" in text
     assert text.startswith("# Notebook of ")
 

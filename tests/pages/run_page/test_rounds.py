@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from assay.pages.facts import gather
 from assay.pages.run_page import write_report
-from assay.pages.story import rounds_of
 from assay.runs.metrics import append_metrics
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
@@ -79,11 +77,6 @@ def run(tmp_path):
 
 
 def test_rounds_follow_each_other_on_one_axis(run):
-    one, two = rounds_of(gather(run))
-    assert (one.stage, one.before, one.steps) == ("rl", 0, 3)
-    assert (two.stage, two.before, two.steps, two.start) == ("more", 3, 4, "rl.step-3")
-    assert two.completions == 20 and one.rewarded_by != two.rewarded_by
-    assert [score.step for score in one.dev] == [2, 3]
     page = write_report(run)
     source = page.read_text(encoding="utf-8")
     section = source[source.index('id="rounds"') :].partition("</details>")[0]
@@ -93,6 +86,7 @@ def test_rounds_follow_each_other_on_one_axis(run):
     # One chart with a mark where each round ends, a line at what the next one started from, and the
     # largest mean of either reward at the same height.
     assert (section.count("<svg"), section.count('l-3.5 6h7z" class="mark"')) == (1, 2)
+    assert section.count('x1="373.33" y1="10"') == 1  # a third of the way from step 1 to step 7
     assert section.count('class="chosen-line"') == 1 and "Reward of rl, more, mean" in section
     assert section.count("<title>1</title>") == 2
     assert "reward tools.ast → –; reward.tools.ast – → 100" in section

@@ -53,9 +53,14 @@ LORA_LOW, FULL_HIGH = 2e-6, 1e-4
 def smells(subject: Subject) -> Seen:
     """Every stage."""
     for name, stage in subject.session.experiment.stage.items():
-        if isinstance(stage, GrpoStage):
-            yield from groups(f"stage.{name}", stage)
-            yield from idle_clip(f"stage.{name}", stage)
+        if not isinstance(stage, GrpoStage):
+            continue
+        temperature = most(stage.sampling.temperature)
+        if temperature < COLD:
+            what = f"stage.{name}: the completions of a group will be nearly the same"
+            fix = "GRPO learns from differences inside a group: use a temperature near 1"
+            yield Finding("warning", what, f"temperature {temperature:g}", fix)
+        yield from idle_clip(f"stage.{name}", stage)
 
 
 def learning_rates(subject: Subject) -> Seen:
@@ -70,15 +75,6 @@ def learning_rates(subject: Subject) -> Seen:
         else:
             continue
         yield Finding("warning", f"stage.{name}: {what}", f"lr = {rate:g}", fix)
-
-
-def groups(place: str, stage: GrpoStage) -> Seen:
-    """Groups with nearly equal completions."""
-    temperature = most(stage.sampling.temperature)
-    if temperature < COLD:
-        what = f"{place}: the completions of a group will be nearly the same"
-        fix = "GRPO learns from differences inside a group: use a temperature near 1"
-        yield Finding("warning", what, f"temperature {temperature:g}", fix)
 
 
 def idle_clip(place: str, stage: GrpoStage) -> Seen:

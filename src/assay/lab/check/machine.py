@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -37,13 +37,7 @@ class Check:
 
 def examine(root: Path) -> list[Check]:
     """Everything, for the lab at `root`."""
-    groups: list[Callable[[Path], Iterator[Check]]] = [
-        packages,
-        arithmetic,
-        isolation,
-        room,
-        engines,
-    ]
+    groups = (packages, arithmetic, isolation, room, engines)
     return [check for group in groups for check in group(root)]
 
 

@@ -158,12 +158,8 @@ def endpoint_holder(root: Path, source: str, skill: str) -> Experiment:
     Raises InputError.
     """
     url = endpoint_of(source, None).url
-    return holder(endpoint_run_name(skill, source, url), source, skill, url)
-
-
-def endpoint_run_name(skill: str, source: str, url: str) -> str:
-    """The name of the run that holds what a model at an endpoint was measured on."""
-    return f"{plain_name(skill, source)}-{sha256_text(f'{source} {url}')[:8]}"
+    name = f"{plain_name(skill, source)}-{sha256_text(f'{source} {url}')[:8]}"
+    return holder(name, source, skill, url)
 
 
 def ask(evaluation: Evaluation, model: MeteredModel, request: Request) -> ItemAnswer:

@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,9 +112,6 @@ JUDGEMENTS = "judgements.jsonl"
 """The journal of judges, beside the chunks of a record and deleted with them."""
 MANY_TRUNCATED = 0.1
 """A larger share of answers that were cut and count as wrong is warned of."""
-DIFFERS, SWAPPED = "differs_from_math_verify", "swapped_order_differs"
-"""Parts of rewards that mark a different verdict of the judge they are based on: than the reward's,
-and of that judge with its arguments in the wrong order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +124,6 @@ class RecordedOutcomes:
     not among them."""
     unscored: Mapping[str, int]
     """Reasons of answers without a score by kind, such as "endpoint: HTTP 400"."""
-    differs: int | None
-    """Answers with `DIFFERS`; None where no answer has that part."""
-    swapped: int | None
-    """Answers with `SWAPPED`; None where no answer has that part."""
     fallback: int | None = None
     """Answers that a fallback metric scored; None where no answer says what scored it."""
 
@@ -178,8 +171,6 @@ def recorded_outcomes(file: Path) -> RecordedOutcomes:
         len(scores),
         dict(scored.most_common()),
         dict(unscored.most_common()),
-        marked(DIFFERS, columns["parts"]),
-        marked(SWAPPED, columns["parts"]),
         fallbacks(columns["parts"]),
     )
 
@@ -189,12 +180,6 @@ def kind_of_reason(why: str) -> str:
     also which one it was."""
     parts = why.split(": ")
     return ": ".join(parts[: 3 if parts[0].endswith("gave no answer") else 2])
-
-
-def marked(part: str, texts: Sequence[str]) -> int | None:
-    """The answers of which a part, given as JSON with the others, is 1; None where none has it."""
-    marks = [json.loads(text).get(part) for text in texts if part in text]
-    return sum(mark == 1.0 for mark in marks) if marks else None
 
 
 def fallbacks(texts: Sequence[str]) -> int | None:
@@ -300,11 +285,17 @@ def run_evaluation(
             (evaluation.items[place].id, repeat): n for n, (place, repeat) in enumerate(requests)
         }
         done = len(requests) - sum(map(len, chunks))
+
+        def told(count: int) -> None:
+            """Tell of answers inside a chunk: none is the last, which is told once recorded."""
+            most = len(requests) - 1
+            observer.evaluation(evaluation.name, checkpoint, min(done + count, most), most + 1)
+
         with closing(answerer.answers(evaluation, checkpoint, chunks, writer.parts)) as coming:
             for _ in chunks:
                 observer.evaluation(evaluation.name, checkpoint, done, len(requests))
                 started = time.perf_counter()
-                with telling(heard(evaluation, checkpoint, done, len(requests), observer)):
+                with telling(told):
                     answered = next(coming)
                 fresh = [n for n, each in enumerate(answered) if not each.failure]
                 rewards = [Reward(None, why=each.failure) for each in answered]
@@ -323,18 +314,6 @@ def run_evaluation(
         file = writer.finish()
     observer.evaluation(evaluation.name, checkpoint, len(requests), len(requests))
     return file
-
-
-def heard(
-    evaluation: Evaluation, checkpoint: str, start: int, total: int, observer: Observer
-) -> Callable[[int], None]:
-    """What tells the observer of answers inside a chunk that begins at `start`. None is the last
-    one, which is told once all are recorded."""
-
-    def told(count: int) -> None:
-        observer.evaluation(evaluation.name, checkpoint, min(start + count, total - 1), total)
-
-    return told
 
 
 def refuse_unscored(name: str, checkpoint: str, writer: RecordWriter) -> None:

@@ -13,11 +13,10 @@ from assay.errors import Finding, InputError, nearest
 from assay.experiment.experiment import Experiment
 from assay.judge.health_checks import RuleState, Spending
 from assay.judge.intervals import Estimate, Interval, change
-from assay.judge.selection import Promotion
 from assay.judge.trends import FORETELLING, Forecast, Trend, forecast_total, trend
 from assay.lab.monitor.fact_changes import FactChanges, fact_changes
 from assay.lab.monitor.guards import estimate, guard_states, milestone_states
-from assay.lab.monitor.stage_health import explained, planned_steps, spending, stage_health
+from assay.lab.monitor.stage_health import planned_steps, spending, stage_health
 from assay.runs.checkpoints import Selection
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
@@ -108,7 +107,6 @@ class Progress:
     checkpoints: tuple[int, ...]
     """Made between the two steps."""
     selection: Selection | None
-    looks: Promotion | None
     states: tuple[RuleState, ...]
     """Of every condition, as of `last`: health rules, milestones, guards."""
     facts: FactChanges | None
@@ -186,7 +184,6 @@ def _progress(history: History, stage: str, span: tuple[int, int], report: int |
         spending=costs,
         checkpoints=tuple(s for s in history.checkpoints(stage) if first < s <= last),
         selection=history.selection(stage),
-        looks=explained(history, stage),
         states=(*health.states, *expected, *guarded),
         facts=fact_changes(history, lines, first),
     )

@@ -24,7 +24,6 @@ from assay.experiment.stage_tables import (
 from assay.judge.health_checks import Evidence, Health, RuleState, Spending, check_health
 from assay.judge.health_rules import BONUSES, OF_SAMPLES, PENALTIES, STORED_ADVICE
 from assay.judge.scores import ItemScores
-from assay.judge.selection import Promotion, promote
 from assay.judge.trends import FORETELLING, forecast_total
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
@@ -35,14 +34,6 @@ from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM
 from assay.train.metric_names import PART
 
 Lines = Sequence[Mapping[str, Any]]
-
-
-def explained(history: History, stage: str) -> Promotion | None:
-    """The gate's figures for a stage, computed again; None where start or checkpoints lack."""
-    looks = history.looks(stage)
-    if len(looks) < 2 or looks[0].step != 0:
-        return None
-    return promote(looks[0].scores, {look.step: look.scores for look in looks[1:]})
 
 
 def stage_health(history: History, stage: str, until: int | None = None) -> Health:
@@ -63,8 +54,10 @@ def stage_health(history: History, stage: str, until: int | None = None) -> Heal
     mute = OF_SAMPLES if stored else frozenset[str]()
     if not kept_reference(spec):
         mute |= {"no_kl", "kl_returns"}
-    if not (isinstance(spec, GrpoStage) and _begins_at_reference(spec)):
-        mute |= {"kl_at_start"}
+    begins = isinstance(spec, GrpoStage) and spec.kl.reference == "stage_start"
+    once = isinstance(spec, GrpoStage) and spec.updates.minibatches * spec.updates.epochs == 1
+    if not (begins and once):
+        mute |= {"kl_at_start"}  # The first step's KL is no more that of the start to itself.
     advice = STORED_ADVICE if stored else {}
     return Health(
         tuple(
@@ -76,13 +69,6 @@ def stage_health(history: History, stage: str, until: int | None = None) -> Heal
             for each in findings.findings
             if each.code not in mute
         ),
-    )
-
-
-def _begins_at_reference(spec: GrpoStage) -> bool:
-    """Whether the first step's KL is that of the start to itself."""
-    return spec.updates.minibatches * spec.updates.epochs == 1 and (
-        spec.kl.reference == "stage_start"
     )
 
 

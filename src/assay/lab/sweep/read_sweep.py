@@ -203,7 +203,10 @@ def read_sweep(file: Path) -> SweepFile:
     except ValidationError as invalid:
         problems = problems_in(invalid.errors(include_url=False), raw, Sweep)
         raise first_error(problems, file, text, []) from None
-    axes = [*_axes(sweep)]
+    axes = [
+        Axis(key, tuple(value) if isinstance(value, list) else (value,), ("axes", *at))
+        for key, value, at in leaves(sweep.axes)
+    ]
     if sweep.arms:
         axes.append(Axis(ARM, tuple(sweep.arms), ("arms",)))
     sweep_file = SweepFile(file, text, sweep, tuple(axes))
@@ -232,12 +235,6 @@ def read_sweep(file: Path) -> SweepFile:
     _check_name(sweep_file, sweep.checkpoint, ("checkpoint",), many)
     _check_baselines(sweep_file)
     return sweep_file
-
-
-def _axes(sweep: Sweep) -> Iterator[Axis]:
-    """The axes of `[axes]`."""
-    for key, value, at in leaves(sweep.axes):
-        yield Axis(key, tuple(value) if isinstance(value, list) else (value,), ("axes", *at))
 
 
 def leaves(table: Mapping[str, Any], at: KeyPath = ()) -> Iterator[tuple[str, Any, KeyPath]]:

@@ -76,18 +76,15 @@ def cells_of_runs(
     at the `checkpoint`; `on` names other evaluations than the sweep's."""
     for measured in runs.plan.cells:
         evaluations = on or measured.on
-        if axis is None:
+        if axis is None or measured.checkpoint is not None:  # it stands at every value
             wanted = measured.checkpoint or checkpoint
             yield _cell(runs, measured, evaluations, layout.place(measured.place), "", wanted)
-        elif measured.checkpoint is not None:  # one checkpoint stands at every value
-            place = layout.place({**measured.place, axis.key: None})
-            yield _cell(runs, measured, evaluations, place, "", measured.checkpoint)
-        else:
-            for value in axis.values:
-                place = layout.place({**measured.place, axis.key: value})
-                own = (value, None) if axis.key == "checkpoint" else (checkpoint, value)
-                key = "" if axis.key == "checkpoint" else axis.key
-                yield _cell(runs, measured, evaluations, place, key, *own)
+            continue
+        for value in axis.values:
+            place = layout.place({**measured.place, axis.key: value})
+            own = (value, None) if axis.key == "checkpoint" else (checkpoint, value)
+            key = "" if axis.key == "checkpoint" else axis.key
+            yield _cell(runs, measured, evaluations, place, key, *own)
 
 
 def _cell(
