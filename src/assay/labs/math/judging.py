@@ -204,7 +204,8 @@ def _by_form(gold: str, answer: str) -> Ruling:
     sides, known = written.links(answer), written.links(gold)
     one, other = vector(known[-1]), vector(sides[-1])
     if one and other and len(known) == len(sides) == 1:
-        return _vectors(one, other)
+        alike = other[0] in VECTORS.get(one[0], (one[0],))
+        return Ruling(alike and _matched(one[1], other[1], ordered=True).equal, "brackets")
     if len(sides) > 1 or len(known) > 1:
         return _chains(known, sides)
     return single(gold, answer)
@@ -263,31 +264,21 @@ def _lists(wanted: list[Item], answers: list[Item], gold: str, answer: str) -> R
         return _matched(*bare, ordered=True) if not all(names) else Ruling(False, "list")
     whole = [[f"{n}={v}" if n else v for n, v in items] for items in (wanted, answers)]
     ruling = _matched(*bare, ordered=False)
-    return ruling if ruling.equal else _matched(*whole, ordered=False)
+    return ruling if ruling.equal or not any(names) else _matched(*whole, ordered=False)
 
 
-def _matched(
-    wanted: Sequence[str], items: Sequence[str], ordered: bool, name: str = "list"
-) -> Ruling:
+def _matched(wanted: Sequence[str], items: Sequence[str], ordered: bool) -> Ruling:
     """Whether every part has its equal, in order or in any order."""
     if len(wanted) != len(items) or len(wanted) > LONGEST_LIST:
-        return Ruling(False, name)
-    if ordered:
-        pairs = zip(wanted, items, strict=True)
-        return Ruling(all(rule(one, other).equal for one, other in pairs), name)
+        return Ruling(False, "list")
     left = list(items)
     for one in wanted:
-        match = next((n for n, other in enumerate(left) if rule(one, other).equal), None)
+        places = range(1 if ordered else len(left))
+        match = next((n for n in places if rule(one, left[n]).equal), None)
         if match is None:
-            return Ruling(False, name)
+            return Ruling(False, "list")
         del left[match]
-    return Ruling(True, name)
-
-
-def _vectors(gold: Vector, answer: Vector) -> Ruling:
-    if answer[0] not in VECTORS.get(gold[0], (gold[0],)):
-        return Ruling(False, "brackets")
-    return _matched(gold[1], answer[1], ordered=gold[0] != "{}", name="brackets")
+    return Ruling(True, "list")
 
 
 def vector(text: str) -> Vector | None:

@@ -112,8 +112,6 @@ def registry() -> Any:
 def _known(word: str) -> str | None:
     """pint's name of a unit that a word means, in the plural or not; None where it means none."""
     word = _ABBREVIATIONS.get(word, word)
-    if word in _NOT_UNITS:
-        return None
     for spelt in (word, word.lower()):
         if spelt in _NOT_UNITS:
             return None
@@ -155,13 +153,13 @@ def _product(tokens: Sequence[str]) -> Unit | None:
     """The unit of tokens that pint knows all of."""
     quantity, sign, power, last = registry().Quantity(Fraction(1), ""), 1, 1, None
     for token in tokens:
-        word = token.lower()
+        word = _ABBREVIATIONS.get(token.lower(), token.lower())
         if token in ("/", "per") or (word in ("per", "a", "an") and last is not None):
             sign = -1
         elif token in "*·-()" or word in FILLERS:
             continue
-        elif word in _POWERS or _ABBREVIATIONS.get(word) in _POWERS:
-            power = _POWERS[_ABBREVIATIONS.get(word, word)]
+        elif word in _POWERS:
+            power = _POWERS[word]
         elif token in "²³23" or token[0] == "^" or word in _AFTER:
             if last is None:
                 return None
@@ -172,14 +170,11 @@ def _product(tokens: Sequence[str]) -> Unit | None:
             name = _known(_SYMBOLS.get(token, token))
             if name is None:
                 return None
-            last = (_one(name), sign)
+            named = f"delta_{name}" if name.startswith("degree_") else name
+            last = (registry().Quantity(Fraction(1), named), sign)
             quantity = quantity * last[0] ** (sign * power)
             power = 1
     return None if last is None else _of(quantity)
-
-
-def _one(name: str) -> Any:
-    return registry().Quantity(Fraction(1), f"delta_{name}" if name.startswith("degree_") else name)
 
 
 def _of(quantity: Any) -> Unit:
