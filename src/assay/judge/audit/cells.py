@@ -5,7 +5,7 @@ printed as 66.67, 66.7, 66.66 or 66.6; numbers of one place are compared as all 
 cut off.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -105,9 +105,6 @@ def compare_means(comparisons: Sequence[Comparison]) -> Comparison | None:
         method="mean of binomials without items: score test, Newcombe limits",
         items=sum(c.items for c in comparisons),
     )
-
-
-Rule = Callable[[Reported], Iterable[Finding]]
 
 
 def at(name: str, cell: str) -> str:

@@ -8,7 +8,6 @@ the training is what is compared.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 
 import numpy as np
 
@@ -35,8 +34,6 @@ FEWEST_SAME = 4
 FEWEST_MOSTLY_SAME = 8
 """Figures below which agreement in more than half of them may be chance."""
 SHARE_SAME = 0.5
-
-Values = tuple[Decimal, ...]
 
 
 def same_value(first: object, second: object) -> bool:
@@ -365,11 +362,11 @@ def difference_inside_noise(report: Reported) -> Iterator[Finding]:
         before = min(max(after - max(sizes) / 100, 0.0), 1.0)
         comparison = compare_counts(before * items, items, after * items, items)
         numbers = figures(comparison) | {"least": min(sizes), "largest": max(sizes)}
-        carried = comparison.verdict in DECIDED
-        key = "difference_could_be_real" if carried else "difference_inside_noise"
-        severity = "note" if carried or claim.says == "same" else "warning"
-        about, fewest = f"{claim.run} / {claim.control}", min(claim.items)
-        yield flaw(key, severity, about, claim.line, **numbers, fewest=fewest)
+        if comparison.verdict not in DECIDED:
+            severity = "note" if claim.says == "same" else "warning"
+            about, fewest = f"{claim.run} / {claim.control}", min(claim.items)
+            key = "difference_inside_noise"
+            yield flaw(key, severity, about, claim.line, **numbers, fewest=fewest)
 
 
 def unpaired(report: Reported) -> Iterator[Finding]:

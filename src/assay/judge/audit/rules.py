@@ -20,7 +20,6 @@ from assay.judge.audit.cells import (
     MODES,
     Mode,
     PrintedCell,
-    Rule,
     at,
     cells,
     exactly,
@@ -440,7 +439,7 @@ def rates(report: Reported) -> list[ReportedMetric]:
     return [metric for metric in report.metrics if metric.counts and metric.totals]
 
 
-RULES: tuple[Rule, ...] = (
+RULES = (
     impossible_scores,
     not_from_counts,
     running_count_fell,

@@ -416,7 +416,7 @@ def base_number(text: str) -> tuple[str, str] | None:
     match = re.fullmatch(r"\(?([0-9A-F]+)\)?_\{?\(?(\d+|\\text\{\w+\})\)?\}?(?:\))?", text.strip())
     if match is None:
         return None
-    return match[1], units.with_digits(written.unwrapped(match[2]).lower())
+    return match[1], units.numeral(match[2].lower())
 
 
 def _in_one_unit(wanted: str, unit: units.Unit, figure: str, other: units.Unit) -> Ruling:

@@ -15,7 +15,6 @@ from sympy import Complement, FiniteSet, Intersection, Interval, Reals, Union, o
 from assay.labs.math import units, written
 from assay.labs.math.expressions import expression
 
-LONGEST = 400
 _SIGNS = units.WORDS["relations"]
 _RELATION = re.compile(r"\\(?:lt|gt|leq|geq|le|ge|neq)(?![a-zA-Z])|[<>=]")
 _EITHER = re.compile(r",?\s*(?:\\(?:lor|vee|cup)(?![a-zA-Z])|(?<![a-zA-Z\\])or(?![a-zA-Z]))")
@@ -53,14 +52,12 @@ class Region:
 
 def is_region(text: str) -> bool:
     """Whether a text is clearly a set of numbers or an inequality, and no tuple."""
-    kind = written.brackets(text)[0]
-    return bool(_CLEAR.search(text) or _EMPTY.fullmatch(text.strip())) or kind in ("[)", "(]")
+    clear = _CLEAR.search(text) or _EMPTY.fullmatch(text.strip())
+    return clear is not None or written.brackets(text)[0] in ("[)", "(]")
 
 
 def region(text: str) -> Region | None:
     """The set that a text is; None where it is none, or one of more variables."""
-    if len(text) > LONGEST:
-        return None
     value = _any(text.strip())
     return value if value is not None and len(value.names) <= 1 else None
 

@@ -27,9 +27,10 @@ _NUMBER = re.compile(
 )
 
 
-def with_digits(text: str) -> str:
-    """`text` with the spelt number below a hundred that it is, or begins with, in digits."""
-    plain = text.strip()
+def numeral(text: str) -> str:
+    """A text with the spelt number below a hundred that it begins with in digits, be it typeset as
+    text."""
+    plain = re.sub(r"^\\text\s*\{([^{}]*)\}$", r"\1", text).strip()
     match = _NUMBER.match(plain.lower())
     words = [word for word in (match["tens"], match["ones"]) if word] if match else []
     if match is None or not words or (len(words) == 2 and not 0 < _SMALL[words[1]] < 10):
@@ -222,10 +223,3 @@ def _is_tail(match: re.Match[str]) -> bool:
     if word in ("st", "nd", "rd", "th"):
         return match["space"] == ""
     return bool(match["space"]) and len(word) > 2 and _VOWEL.search(word) is not None
-
-
-def numeral(text: str) -> str:
-    """A text with the spelt number that it begins with in digits, be it typeset as text."""
-    plain = re.sub(r"^\\text\s*\{([^{}]*)\}$", r"\1", text).strip()
-    digits = with_digits(plain)
-    return text if digits == plain else digits

@@ -69,13 +69,8 @@ def plain(text: str, thousands: bool = True) -> str:
     `thousands` says that 1,450,200 is one number and no list.
     """
     text = _RAISED.sub(lambda m: f"^{{{m[0].translate(_RAISED_DIGITS)}}}", text)
-    text = (
-        re.sub(r"\s+", " ", text.translate(_ASCII))
-        .strip()
-        .strip("。")
-        .replace(r"\%", "%")
-        .replace("**", "")
-    )
+    text = re.sub(r"\s+", " ", text.translate(_ASCII)).strip().strip("。")
+    text = text.replace(r"\%", "%").replace("**", "")
     if len(re.findall(r"(?<!\\)\$", text)) > 1:
         text = re.sub(r"(?<!\\)\$", "", text).strip()
     text = re.sub(r"(?<!\\)\\[()\[\]]", "", text).strip()
