@@ -188,17 +188,11 @@ def unusable_values(values: Any) -> Iterator[tuple[KeyPath, str, str]]:
     """Path, problem and fix of integers beyond TOML's 64 bits, and of texts with characters that
     steer a terminal or are none.
     """
-    yield from long_integers(values)
-    for path, value in _leaves(values):
-        if isinstance(value, str) and (match := _CONTROL.search(value)):
-            yield path, f"holds the control character {match[0]!r}", "take it out"
-
-
-def long_integers(values: Any) -> Iterator[tuple[KeyPath, str, str]]:
-    """The integers alone."""
     for path, value in _leaves(values):
         if isinstance(value, int) and not -LARGEST - 1 <= value <= LARGEST:
             yield path, "an integer of more than 64 bits", "write a smaller one"
+        if isinstance(value, str) and (match := _CONTROL.search(value)):
+            yield path, f"holds the control character {match[0]!r}", "take it out"
 
 
 def _leaves(values: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

@@ -130,10 +130,10 @@ def test_more_right_ones_than_items_cannot_be_and_are_compared_with_nothing():
     assert [flaw.code for flaw in found(text)] == ["not_from_counts"]
 
 
-def test_counts_over_all_passes_give_the_score_too():
-    passes = one_run("scores = 52.5\nright = 630").replace("[scoring]", "[scoring]\nrepeats = 3")
-    assert not found(passes, "not_from_counts")
-    assert found(one_run("scores = 52.5\nright = 630"), "not_from_counts")
+def test_scores_of_several_passes_have_smaller_steps():
+    scores = one_run("scores = [52.4, 52.8]").replace("400", "25")
+    assert found(scores, "impossible_granularity")
+    assert not found(scores.replace("[scoring]", "[scoring]\nstep = 0.1"), "impossible_granularity")
 
 
 VALUES = st.lists(st.integers(0, 1000), min_size=2, max_size=6)

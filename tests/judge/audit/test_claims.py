@@ -4,7 +4,7 @@ the course of its metric."""
 import numpy as np
 import pytest
 
-from assay.judge.audit.claims import pairs, same_value
+from assay.judge.audit.claims import pairs, same_value, verdict_of
 from assay.judge.audit.rules import forecast_total
 from assay.judge.binomial import compare_counts
 from assay.judge.intervals import wilson
@@ -55,7 +55,7 @@ def test_two_runs_are_judged_once_however_often_they_are_compared(turned: bool):
     said = claim('says = "worse"', "a", "b") if turned else claim('says = "better"')
     text = two_runs(20.0, 22.0) + said * 2
     (pair,) = pairs(record(text))
-    assert (pair.name, pair.says) == ("b / a", "better")
+    assert (pair.name, verdict_of(pair.claims)) == ("b / a", "better")
     assert [flaw.code for flaw in found(text)] == ["inside_noise", "unpaired"]
 
 

@@ -1,8 +1,11 @@
 """Every rule finds its fault, and is silent where the fault is mended."""
 
+from collections.abc import Callable, Iterable
+
 import pytest
 
-from assay.judge.audit.cells import Rule
+from assay.data.reported.reported_record import Reported
+from assay.errors import Finding
 from assay.judge.audit.rules import RULES, audit
 from tests.judge.audit.faults import FAULTS, found, record
 
@@ -14,7 +17,7 @@ def test_the_fault_is_found_and_the_mended_record_left_alone(key: str):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_has_a_fault(rule: Rule):
+def test_every_rule_has_a_fault(rule: Callable[[Reported], Iterable[Finding]]):
     assert any(list(rule(record(faulty))) for faulty, _ in FAULTS.values())
 
 

@@ -10,6 +10,7 @@ from assay.data.row import Message, Row
 from assay.labs.math import judging, olympiadbench_judge
 from assay.labs.math.expressions import both_orders
 from assay.labs.math.rewards import accuracy
+from assay.labs.math.sentences import delimited
 from assay.sandbox.limits import CallOutcome, Limits
 from assay.sandbox.pool import Worker
 from assay.tasks.running import WorkerReward
@@ -22,16 +23,13 @@ def own(gold: str, answer: str) -> dict[str, Any]:
 
 def ruled(**asked: Any) -> dict[str, Any]:
     """The judge's verdict without math-verify's own beside it, which takes half of its time."""
-    judging.own_verdicts = lambda *_: (None, None)
+    judging.both_orders = lambda *_: (None, None)
     return judging.judge(**asked)
-
-
-OWN_VERDICTS = judging.own_verdicts
 
 
 def alone(gold: str, answer: str) -> dict[str, Any]:
     """math-verify's verdict on the answer as the judge reads it, without the judge's rules."""
-    return {"equal": OWN_VERDICTS(gold, answer)[0]}
+    return own(delimited(gold), delimited(answer))
 
 
 SECONDS = 200

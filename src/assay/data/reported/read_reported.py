@@ -6,7 +6,7 @@ interpreted. docs/audit.md has a prompt with which an assistant turns a report i
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +22,6 @@ from assay.data.toml_text import (
     key_lines,
     line_of,
     load_toml,
-    long_integers,
     written_path,
 )
 from assay.errors import InputError, nearest
@@ -58,18 +57,8 @@ def read_toml(text: str, file: Path) -> Reported:
     except InputError as invalid:
         problem = f"not valid TOML: {invalid.problem}"
         raise InputError(problem, file=file, line=invalid.line) from None
-    for path, problem, fix in long_integers(values):
-        field = ".".join(map(str, path))
-        raise InputError(
-            problem, file=file, line=line_of(path, key_lines(text)), field=field, fix=fix
-        )
-    try:
-        return Reported.model_validate(values)
-    except ValidationError as invalid:
-        lines = key_lines(text)
-        errors = [(_path(e, values), e) for e in invalid.errors(include_url=False)]
-        path, error = min(errors, key=lambda e: line_of(e[0], lines) or 0)
-        raise _refused(error, path, file, line_of(path, lines)) from None
+    lines = key_lines(text)
+    return _checked(values, file, lambda path: line_of(path, lines))
 
 
 def read_reported(
@@ -173,14 +162,9 @@ def _record(rows: Rows, places: Mapping[str, int], file: Path, control: str) -> 
             claims.append({**claim, "cells": [*filter(None, benchmarks)]})
     values = {"about": file.name, "scoring": {"control": control}}
     values |= {"runs": [*runs.values()], "comparisons": claims}
-    try:
-        return Reported.model_validate(values)
-    except ValidationError as invalid:
-        error = invalid.errors(include_url=False)[0]
-        path = _path(error, values)
-        parts: Any = values[str(path[0])] if path else None
-        at = parts[path[1]]["line"] if len(path) > 1 and isinstance(path[1], int) else None
-        raise _refused(error, path, file, at) from None
+    lines: dict[KeyPath, int] = {("runs", n): run["line"] for n, run in enumerate(runs.values())}
+    lines |= {("comparisons", n): claim["line"] for n, claim in enumerate(claims)}
+    return _checked(values, file, lambda path: lines.get(path[:2]))
 
 
 def _markdown_rows(text: str) -> Iterator[Rows]:
@@ -221,8 +205,16 @@ def results(reported: Reported) -> int:
     return scores + readings + differences + len(reported.ratings)
 
 
-def _refused(error: ErrorDetails, path: KeyPath, file: Path, line: int | None) -> InputError:
-    """pydantic's problem in one line with its place and its fix."""
+def _checked(
+    values: Mapping[str, Any], file: Path, line_of: Callable[[KeyPath], int | None]
+) -> Reported:
+    """The record of plain values. Raises InputError for the first of pydantic's problems, in one
+    line with its place and its fix."""
+    try:
+        return Reported.model_validate(values)
+    except ValidationError as invalid:
+        errors = [(_written(error, values), error) for error in invalid.errors(include_url=False)]
+    path, error = min(errors, key=lambda each: line_of(each[0]) or 0)
     kind, context, message = error["type"], error.get("ctx", {}), error["msg"]
     problem, fix = message[:1].lower() + message[1:], None
     if kind == "refused":
@@ -232,10 +224,10 @@ def _refused(error: ErrorDetails, path: KeyPath, file: Path, line: int | None) -
     elif kind != "missing":
         problem += f", got {error['input']!r}"
     field = ".".join(map(str, path)) or None
-    return InputError(problem, file=file, line=line, field=field, fix=fix)
+    raise InputError(problem, file=file, line=line_of(path), field=field, fix=fix)
 
 
-def _path(error: ErrorDetails, values: Mapping[str, Any]) -> KeyPath:
+def _written(error: ErrorDetails, values: Mapping[str, Any]) -> KeyPath:
     """The place of a problem, as it is written."""
     path = written_path(error["loc"], values, missing=error["type"] == "missing")
     if error["type"] == "refused":

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from assay.data.toml_text import LARGEST
 from assay.errors import nearest
 
 T = TypeVar("T")
@@ -55,8 +56,8 @@ def refused(field: str, problem: str, fix: str = "") -> PydanticCustomError:
 Number = Annotated[Decimal, BeforeValidator(printed), Field(allow_inf_nan=False)]
 Setting = Annotated[str | Number, BeforeValidator(written)]
 Many = Annotated[tuple[T, ...], BeforeValidator(several)]
-Count = Annotated[int, Field(ge=0, strict=True)]
-Items = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(ge=0, le=LARGEST, strict=True)]
+Items = Annotated[int, Field(ge=1, le=LARGEST, strict=True)]
 Cells = Annotated[dict[str, Many[Number]], BeforeValidator(by_cell)]
 Counts = Annotated[dict[str, Many[Count]], BeforeValidator(by_cell)]
 RunName = Annotated[str, "runs"]
@@ -103,11 +104,10 @@ class Scoring(Part):
     unit: Literal["percent", "share"] = "percent"
     """Whether 26.5 or 0.265 is printed."""
     step: Number = Decimal(1)
-    """Smallest step of one item's score: 1 where an item is right or wrong."""
+    """Smallest step of one item's score: 1 where an item is right or wrong, a quarter where scores
+    are means of four passes."""
     categories: Items | None = None
     """Categories that the benchmark's overall score averages."""
-    repeats: Items = 1
-    """Passes over the items that each printed score is the mean of."""
     control: RunName = ""
     """The run that others are compared with; empty where none is."""
     nested: bool = False

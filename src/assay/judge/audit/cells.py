@@ -5,11 +5,11 @@ printed as 66.67, 66.7, 66.66 or 66.6; numbers of one place are compared as all 
 cut off.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from math import ceil
+from math import ceil, hypot
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def cells(report: Reported, run: ReportedRun) -> dict[str, PrintedCell]:
         if not values and items and counts and max(counts) <= items:
             values = tuple(Decimal(scoring.highest * count) / items for count in counts)
         if values:
-            step = Fraction(scoring.step) * scoring.highest / scoring.repeats
+            step = Fraction(scoring.step) * scoring.highest
             unit = None if items is None else step / items
             printed[name] = PrintedCell(name, values, items, scoring.highest, unit)
     return printed
@@ -79,22 +79,20 @@ def compare_means(comparisons: Sequence[Comparison]) -> Comparison | None:
     """
     if len(comparisons) < 2:
         return None
-    before, after = (
-        float(np.mean([getattr(c, name) for c in comparisons]))
-        for name in ("control_score", "score")
-    )
+    scores = np.array([(c.control_score, c.score) for c in comparisons])
+    before, after = map(float, scores.mean(axis=0))
     difference = after - before
 
     def interval_at(level: float) -> Interval:
         cells = [(c.difference, c.interval_at(level)) for c in comparisons]
-        low = float(np.sqrt(sum((d - i.low) ** 2 for d, i in cells))) / len(cells)
-        high = float(np.sqrt(sum((i.high - d) ** 2 for d, i in cells))) / len(cells)
+        low = hypot(*(d - i.low for d, i in cells)) / len(cells)
+        high = hypot(*(i.high - d for d, i in cells)) / len(cells)
         method = "Newcombe, reaches squared and added"
         return Interval(difference - low, difference + high, method, level)
 
-    middles = [(c.control_score + c.score) / 2 for c in comparisons]
-    nulls = sum(m * (1 - m) * 2 / c.items for m, c in zip(middles, comparisons, strict=True))
-    error = float(np.sqrt(nulls)) / len(comparisons)
+    middles = scores.mean(axis=1)
+    nulls = middles * (1 - middles) * 2 / np.array([c.items for c in comparisons])
+    error = float(np.sqrt(nulls.sum())) / len(comparisons)
     p_value = 1.0 if error == 0 else float(2 * special.ndtr(-abs(difference) / error))
     agreed = agreeing(interval_at, p_value)
 
@@ -107,9 +105,6 @@ def compare_means(comparisons: Sequence[Comparison]) -> Comparison | None:
         method="mean of binomials without items: score test, Newcombe limits",
         items=sum(c.items for c in comparisons),
     )
-
-
-Rule = Callable[[Reported], Iterable[Finding]]
 
 
 def at(name: str, cell: str) -> str:

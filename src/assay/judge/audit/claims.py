@@ -8,7 +8,6 @@ the training is what is compared.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 
 import numpy as np
 
@@ -36,8 +35,6 @@ FEWEST_MOSTLY_SAME = 8
 """Figures below which agreement in more than half of them may be chance."""
 SHARE_SAME = 0.5
 
-Values = tuple[Decimal, ...]
-
 
 def same_value(first: object, second: object) -> bool:
     """Whether two values of a setting are the same: equal numbers, or the same words."""
@@ -50,10 +47,9 @@ def same_value(first: object, second: object) -> bool:
 
 def settings_of(report: Reported, run: ReportedRun) -> dict[str, object]:
     """The settings of a run from its own table, then from other mentions."""
-    known: dict[str, object] = {}
-    for settings in (run.settings, *(m.settings for m in report.mentions if m.of == run.name)):
-        known = {**settings, **known}
-    return known
+    mentions = [m.settings for m in report.mentions if m.of == run.name]
+    places = [*reversed(mentions), run.settings]
+    return {key: value for settings in places for key, value in settings.items()}
 
 
 REVERSED: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
@@ -76,19 +72,6 @@ class RunPair:
     """Settings known of both runs that differ, without those that the comparison is about."""
 
     @property
-    def says(self) -> Verdict | None:
-        """The report's verdict on the whole run."""
-        return next((c.says for c in self.claims if c.says and not c.cells), None)
-
-    @property
-    def says_of(self) -> dict[str, Verdict]:
-        """Cell -> the report's verdict on it alone."""
-        verdicts: dict[str, Verdict] = {}
-        for claim in reversed(self.claims):
-            verdicts |= dict.fromkeys(claim.cells, claim.says) if claim.says else {}
-        return verdicts
-
-    @property
     def line(self) -> int | None:
         """Of the first claim that has one, or of the run."""
         return next((claim.line for claim in self.claims if claim.line), self.run.line)
@@ -104,9 +87,8 @@ class RunPair:
         return f"{self.run.name} / {self.control.name}"
 
     def claims_of(self, cell: str) -> list[Claim]:
-        """What the report says of a cell: the claims that name it, else those of all."""
-        named = [claim for claim in self.claims if cell in claim.cells]
-        return named or [claim for claim in self.claims if not claim.cells]
+        """What the report says of a cell alone."""
+        return [claim for claim in self.claims if cell in claim.cells]
 
 
 Sides = tuple[ReportedRun, ReportedRun]
@@ -273,23 +255,25 @@ def inside_noise(report: Reported) -> Iterator[Finding]:
     difference decides anything; one inside the noise is reported all the same.
     """
     for pair in pairs(report):
-        for cell, says in pair.says_of.items():
-            if cell in pair.by_cell:
-                yield from _one(pair, pair.by_cell[cell], says, cell)
-        rest = {cell: c for cell, c in pair.by_cell.items() if cell not in pair.says_of}
+        whole = [claim for claim in pair.claims if not claim.cells]
+        rest = dict(pair.by_cell)
+        for cell, comparison in pair.by_cell.items():
+            if verdict_of(claims := pair.claims_of(cell)):
+                yield from _one(pair, comparison, claims, cell)
+                del rest[cell]
         if len(rest) == 1:
             ((cell, comparison),) = rest.items()
-            yield from _one(pair, comparison, pair.says, cell if pair.says_of else "")
+            about = cell if len(pair.by_cell) > 1 else ""
+            yield from _one(pair, comparison, [*pair.claims_of(cell), *whole], about)
         elif rest:
-            yield _several(pair, rest)
+            yield _several(pair, rest, whole)
 
 
 def _one(
-    pair: RunPair, comparison: Comparison, says: Verdict | None, cell: str
+    pair: RunPair, comparison: Comparison, claims: Sequence[Claim], cell: str
 ) -> Iterator[Finding]:
     """The flaw, or the note, of a comparison of one cell, unless the report tested it itself."""
-    decided = comparison.verdict in DECIDED
-    claims = pair.claims_of(cell)
+    decided, says = comparison.verdict in DECIDED, verdict_of(claims)
     if decided and pair.confounded:
         return
     if decided and says in (None, "undecided", comparison.verdict):
@@ -308,25 +292,25 @@ def _one(
     yield flaw(key, severity, at(pair.name, cell), line, **figures(comparison), says=says or "")
 
 
-def _several(pair: RunPair, by_cell: Mapping[str, Comparison]) -> Finding:
+def _several(pair: RunPair, by_cell: Mapping[str, Comparison], claims: Sequence[Claim]) -> Finding:
     """The same for several cells: how many of them decide, and which is nearest to noise.
 
     A claim about the whole is carried by every cell, or by the mean over all of them.
     """
     decided = [cell for cell, c in by_cell.items() if c.verdict in DECIDED]
-    carried = [cell for cell in decided if by_cell[cell].verdict == pair.says]
+    says = verdict_of(claims)
+    carried = [cell for cell in decided if by_cell[cell].verdict == says]
     least = max(by_cell, key=lambda cell: by_cell[cell].p_value)
     numbers = figures(by_cell[least]) | {
         "cells": len(by_cell),
         "decided": len(decided),
         "which": ", ".join(decided) or "–",
         "cell": least,
-        "says": pair.says or "",
+        "says": says or "",
         "fewest": min(c.items for c in by_cell.values()),
     }
-    says, overall = pair.says, pair.overall
-    verdict = overall.verdict if overall else None
-    shown = verdict == says or len(carried) == len(by_cell) or any(map(tested, pair.claims_of("")))
+    overall, verdict = pair.overall, pair.overall.verdict if pair.overall else None
+    shown = verdict == says or len(carried) == len(by_cell) or any(map(tested, claims))
     code, severity = "cells_judged", "note"
     if overall and says in DECIDED and verdict == REVERSED.get(says) and not pair.confounded:
         code, severity, numbers = "contradicted", "error", figures(overall) | {"says": says}
@@ -335,6 +319,11 @@ def _several(pair: RunPair, by_cell: Mapping[str, Comparison]) -> Finding:
     elif says == "same" and (decided or verdict != "equivalent"):
         code, severity = "cells_not_the_same", "warning"
     return flaw(code, severity, pair.name, pair.line, **numbers)
+
+
+def verdict_of(claims: Sequence[Claim]) -> Verdict | None:
+    """The first verdict in them."""
+    return next((claim.says for claim in claims if claim.says), None)
 
 
 def tested(claim: Claim) -> bool:
@@ -373,11 +362,11 @@ def difference_inside_noise(report: Reported) -> Iterator[Finding]:
         before = min(max(after - max(sizes) / 100, 0.0), 1.0)
         comparison = compare_counts(before * items, items, after * items, items)
         numbers = figures(comparison) | {"least": min(sizes), "largest": max(sizes)}
-        carried = comparison.verdict in DECIDED
-        key = "difference_could_be_real" if carried else "difference_inside_noise"
-        severity = "note" if carried or claim.says == "same" else "warning"
-        about, fewest = f"{claim.run} / {claim.control}", min(claim.items)
-        yield flaw(key, severity, about, claim.line, **numbers, fewest=fewest)
+        if comparison.verdict not in DECIDED:
+            severity = "note" if claim.says == "same" else "warning"
+            about, fewest = f"{claim.run} / {claim.control}", min(claim.items)
+            key = "difference_inside_noise"
+            yield flaw(key, severity, about, claim.line, **numbers, fewest=fewest)
 
 
 def unpaired(report: Reported) -> Iterator[Finding]:
@@ -460,8 +449,8 @@ def misread_direction(report: Reported) -> Iterator[Finding]:
 def cause_without_effect(report: Reported) -> Iterator[Finding]:
     """A count of effects below the count of their stated cause."""
     for claim in report.causes:
-        metrics = (report.metric(claim.cause), report.metric(claim.effect))
-        before, after = ([*m.counts, *map(int, m.values if not m.counts else ())] for m in metrics)
+        metrics = map(report.metric, (claim.cause, claim.effect))
+        before, after = (metric.counts or metric.values for metric in metrics)
         if before and after and after[-1] < before[-1]:
             numbers = {"effects": after[-1], "causes": before[-1], "cause": claim.cause}
             yield flaw("cause_without_effect", "error", claim.effect, claim.line, **numbers)

@@ -4,7 +4,7 @@ about few trials or steps and the best of many scores; in `claims` those about w
 A printed number stands for all values that round to it or are cut off to it (`cells`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from itertools import chain, pairwise, product
@@ -20,7 +20,6 @@ from assay.judge.audit.cells import (
     MODES,
     Mode,
     PrintedCell,
-    Rule,
     at,
     cells,
     exactly,
@@ -90,35 +89,28 @@ def _fits(cell: PrintedCell, unit: Fraction, times: int) -> bool:
 
 
 def not_from_counts(report: Reported) -> Iterator[Finding]:
-    """Percentages and scores that their own counts do not give, of all trials or of all passes over
-    them."""
+    """Percentages and scores that their own counts do not give."""
     for metric in report.metrics:
         for value, count, total in zip(metric.values, metric.counts, metric.totals, strict=False):
-            yield from _counted(metric.name, value, 100, count, (total,), metric.line)
+            yield from _counted(metric.name, value, 100, count, total, metric.line)
     scoring = report.scoring
     for run in report.runs if scoring.step == 1 else ():
         for cell, counts in run.right.items():
             items = items_of(report, run, cell) or 0
-            totals = (items, items * scoring.repeats)
             values = run.scores.get(cell) or (None,) * len(counts)
             for value, count in zip(values, counts, strict=True) if items else ():
                 name = at(run.name, cell)
-                yield from _counted(name, value, scoring.highest, count, totals, run.line)
+                yield from _counted(name, value, scoring.highest, count, items, run.line)
 
 
 def _counted(
-    about: str,
-    value: Decimal | None,
-    scale: int,
-    count: int,
-    totals: Sequence[int],
-    line: int | None,
+    about: str, value: Decimal | None, scale: int, count: int, total: int, line: int | None
 ) -> Iterator[Finding]:
-    """The flaw of a value that none of the totals gives for a count."""
-    shares = [Fraction(scale * count, total) for total in totals]
-    if count > totals[-1] or (value is not None and not any(prints(value, s) for s in shares)):
+    """The flaw of a value that is not the share of a count."""
+    share = Fraction(scale * count, total)
+    if count > total or (value is not None and not prints(value, share)):
         shown = "–" if value is None else str(value)
-        numbers = {"value": shown, "count": count, "total": totals[0], "is_": float(shares[0])}
+        numbers = {"value": shown, "count": count, "total": total, "is_": float(share)}
         yield flaw("not_from_counts", "error", about, line, **numbers)
 
 
@@ -143,8 +135,7 @@ def loss_identity(report: Reported) -> Iterator[Finding]:
     worth knowing. The coefficient is a setting and taken as exact."""
     for identity in report.identities:
         times = identity.coefficient
-        names = (identity.loss, identity.part, identity.term)
-        rows = [*_rows(*(_column(report, name) for name in names))]
+        rows = _rows(report, identity.loss, identity.part, identity.term)
         wrong = [row for row in rows if not _adds_up(Fraction(times), *row)]
         if rows:
             total, part, term = (wrong or rows)[0]
@@ -162,26 +153,20 @@ def _adds_up(times: Fraction, total: Decimal, part: Decimal, term: Decimal) -> b
     return any((mode(part) + mode(term).times(times)).meets(mode(total)) for mode in MODES)
 
 
-def _column(report: Reported, name: str, *, counts_first: bool = False) -> dict[int, Decimal]:
-    """The readings of a metric by step, as values or as counts."""
-    metric = report.metric(name)
-    counts = tuple(map(Decimal, metric.counts))
-    read = (counts, metric.values) if counts_first else (metric.values, counts)
-    return dict(zip(metric.steps, read[0] or read[1], strict=False))
-
-
-def _rows(*columns: Mapping[int, Decimal]) -> Iterator[tuple[Decimal, ...]]:
-    """The readings at every step that all columns have."""
-    for step in columns[0]:
-        if all(step in column for column in columns):
-            yield tuple(column[step] for column in columns)
+def _rows(report: Reported, *names: str) -> list[tuple[Decimal, ...]]:
+    """The readings, values or counts, of metrics at every step that all of them have."""
+    columns = [
+        dict(zip(metric.steps, metric.values or map(Decimal, metric.counts), strict=False))
+        for metric in map(report.metric, names)
+    ]
+    shared = [step for step in columns[0] if all(step in column for column in columns)]
+    return [tuple(column[step] for column in columns) for step in shared]
 
 
 def quotient(report: Reported) -> Iterator[Finding]:
     """Averages that are not their total over their count."""
     for claim in report.quotients:
-        columns = [_column(report, name) for name in (claim.value, claim.total)]
-        rows = [*_rows(*columns, _column(report, claim.count, counts_first=True))]
+        rows = _rows(report, claim.value, claim.total, claim.count)
         wrong = [row for row in rows if not _divides(*row)]
         if wrong:
             printed, whole, number = wrong[-1]
@@ -454,7 +439,7 @@ def rates(report: Reported) -> list[ReportedMetric]:
     return [metric for metric in report.metrics if metric.counts and metric.totals]
 
 
-RULES: tuple[Rule, ...] = (
+RULES = (
     impossible_scores,
     not_from_counts,
     running_count_fell,

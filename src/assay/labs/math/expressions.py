@@ -59,7 +59,6 @@ both_orders(r"$\frac{1}{2}$", r"\boxed{0.5}")
 
 
 LONGEST = 2_000
-DEEPEST = 60
 EXACT = Rational(1, 10**20)
 """Relative to the larger one: what two values that are equal may differ by, of 30 digits."""
 
@@ -98,11 +97,12 @@ FUNCTIONS: dict[str, Any] = {
 }
 CLOSING = {
     "(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil",
-    r"\lvert": r"\rvert",
+    r"\lvert": r"\rvert", "|": "|",
 }  # fmt: skip
 
 STARTS = {*CLOSING, *CONSTANTS, *NAMES, *FUNCTIONS, r"\frac", r"\sqrt", r"\binom"}
-WRAPPED = {r"\lfloor": sympy.floor, r"\lceil": sympy.ceiling, r"\lvert": sympy.Abs}
+WRAPPED: dict[str, Any] = {r"\lfloor": sympy.floor, r"\lceil": sympy.ceiling}
+WRAPPED |= {r"\lvert": sympy.Abs, "|": sympy.Abs}
 
 
 @lru_cache(maxsize=512)
@@ -115,30 +115,20 @@ def expression(text: str) -> Any:
         reader = _Reader(text)
         value = reader.sum()
         return value if reader.token is None else None
-    except SyntaxError:
+    except (SyntaxError, RecursionError):
         return None
-
-
-def _tokens(text: str) -> list[str]:
-    tokens, at = [], 0
-    text = text.strip()
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise SyntaxError
-        tokens.append(match[1])
-        at = match.end()
-    return tokens
 
 
 class _Reader:
     """Reads by recursive descent: sums of products of powers."""
 
     def __init__(self, text: str):
-        self.tokens = _tokens(text)
+        self.tokens = _TOKEN.findall(text)
+        if "".join(text.split()) != "".join("".join(self.tokens).split()):
+            raise SyntaxError  # a sign that is none
         self.at = 0
-        self.depth = 0
-        self.bars = 0
+        self.bars = False
+        """Whether a bar closes an absolute value."""
 
     @property
     def token(self) -> str | None:
@@ -152,15 +142,11 @@ class _Reader:
         return token
 
     def sum(self) -> Any:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise SyntaxError
         sign = self._sign()
         value = sign * self.product()
         while self.token in ("+", "-"):
             sign = 1 if self.take() == "+" else -1
             value = value + sign * self._sign() * self.product()
-        self.depth -= 1
         return value
 
     def _sign(self) -> int:
@@ -192,7 +178,7 @@ class _Reader:
         if token[0].isdigit():  # 4!2! is a product, 4 2 none
             return self.tokens[self.at - 1] == "!"
         if token == "|":
-            return self.bars == 0
+            return not self.bars
         return token.isalpha() or token in STARTS
 
     def power(self) -> Any:
@@ -227,7 +213,7 @@ class _Reader:
 
     def inside(self, opened: str) -> Any:
         self.take(opened)
-        bars, self.bars = self.bars, 0
+        bars, self.bars = self.bars, opened == "|"
         value = self.sum()
         self.take(CLOSING[opened])
         self.bars = bars
@@ -239,8 +225,6 @@ class _Reader:
             raise SyntaxError
         if token[0].isdigit() or token[0] == ".":
             return self.number()
-        if token == "|":
-            return self.absolute()
         if token in CLOSING:
             value = self.inside(token)
             return WRAPPED[token](value) if token in WRAPPED else value
@@ -264,25 +248,14 @@ class _Reader:
             top = int(whole + fixed + again) - int(whole + fixed)
             return Rational(top, 10 ** len(fixed) * (10 ** len(again) - 1))
         value = Rational(token)
-        return value + self._fraction_behind() if token.isdigit() else value
-
-    def _fraction_behind(self) -> Any:
-        r"""The fraction of a mixed number such as `2\frac{1}{2}`."""
-        if self.token != r"\frac":
-            return sympy.Integer(0)
+        if self.token != r"\frac" or not token.isdigit():
+            return value
+        # A mixed number.
         self.take()
         top, bottom = self.argument(), self.argument()
         if not (top.is_Integer and bottom.is_Integer and 0 < top < bottom):
             raise SyntaxError
-        return top / bottom
-
-    def absolute(self) -> Any:
-        self.take("|")
-        self.bars += 1
-        value = self.sum()
-        self.take("|")
-        self.bars -= 1
-        return sympy.Abs(value)
+        return value + top / bottom
 
     def function(self, token: str) -> Any:
         function, power = FUNCTIONS[token], None
@@ -409,13 +382,9 @@ def proportional(known: Sequence[str], sides: Sequence[str]) -> bool:
     one, other = difference(known), difference(sides)
     if one is None or other is None:
         return False
-    symbols = sorted(one.free_symbols | other.free_symbols, key=str)
-    if not symbols or one.free_symbols != other.free_symbols or len(symbols) > len(_PLACES[0]):
+    symbols = sorted(one.free_symbols, key=str)
+    if not symbols or one.free_symbols != other.free_symbols:
         return False
     at = dict(zip(symbols, _PLACES[0], strict=False))
     base, ratio = one.subs(at), other.subs(at)
-    if not all(v.evalf(15).is_number and v.evalf(15).is_finite for v in (base, ratio)):
-        return False
-    if base.evalf(15) == 0 or ratio.evalf(15) == 0:
-        return False
-    return identical(one * ratio, other * base)
+    return base.evalf(15) != 0 and identical(one * ratio, other * base)

@@ -23,7 +23,8 @@ may take for ever.
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import permutations
 from typing import Any
 
 import sympy
@@ -50,8 +51,13 @@ class Ruling:
 
     equal: bool
     rule: str
-    read: bool = True
-    """Whether the answer could be read as anything."""
+    answer_read: bool = True
+    """Whether it could be read as anything."""
+    gold_read: bool = True
+    math_verify: bool | None = None
+    swapped: bool | None = None
+    """math-verify's own verdicts on the two texts, in its order and swapped; None where it comes to
+    none."""
 
 
 Vector = tuple[str, list[str]]
@@ -61,25 +67,28 @@ Item = tuple[str, str]
 
 
 def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
-    """{"equal", "rule", "gold_read", "answer_read", "math_verify", "swapped"}.
+    """A `Ruling` as JSON.
 
-    The last two are math-verify's own verdict on the two texts, in its order and swapped; None
-    where it comes to none. The question tells what the letters of a choice stand for, and whether
-    it asks for an order or a form.
+    The question tells what the letters of a choice stand for, and whether it asks for an order or a
+    form.
     """
     wanted, plain = plain_pair(gold, answer)
-    if not wanted:
-        return verdict(Ruling(False, "text"), gold_read=False)
     # Where that takes for ever, nothing can be judged.
     value_of(expression(written.as_latex(wanted)))
-    if not plain:
-        return verdict(Ruling(False, "text", read=False))
-    if written.same_text(wanted, plain):
-        return verdict(Ruling(True, "text"))
+    ruling = as_text(wanted, plain)
+    if ruling is not None:
+        return asdict(ruling)
     ruling = _as_asked(wanted, plain, question)
     if not ruling.equal:
         ruling = _sentence(wanted, plain, question) or ruling
-    return verdict(ruling, *own_verdicts(gold, answer))
+    return with_own_verdicts(ruling, gold, answer)
+
+
+def as_text(gold: str, answer: str) -> Ruling | None:
+    """The ruling on two plain texts of which one is empty, or that read the same; else None."""
+    if not gold or not answer:
+        return Ruling(False, "text", answer_read=bool(answer), gold_read=bool(gold))
+    return Ruling(True, "text") if written.same_text(gold, answer) else None
 
 
 def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
@@ -121,27 +130,13 @@ def plain_pair(gold: str, answer: str) -> tuple[str, str]:
     return wanted, plain
 
 
-def verdict(
-    ruling: Ruling, own: bool | None = None, swapped: bool | None = None, gold_read: bool = True
-) -> dict[str, Any]:
-    """What a judge returns, as JSON."""
-    return {
-        "equal": ruling.equal,
-        "rule": ruling.rule,
-        "gold_read": gold_read,
-        "answer_read": ruling.read,
-        "math_verify": own,
-        "swapped": swapped,
-    }
-
-
-def own_verdicts(gold: str, answer: str) -> tuple[bool | None, bool | None]:
-    """math-verify's own verdicts in both orders; None where it raises, or cannot read the gold:
-    that is none."""
+def with_own_verdicts(ruling: Ruling, gold: str, answer: str) -> dict[str, Any]:
+    """The ruling with math-verify's verdicts beside it, as JSON; where it raises, it has none."""
     try:
-        return both_orders(delimited(gold), delimited(answer))
+        own, swapped = both_orders(delimited(gold), delimited(answer))
     except Exception:
-        return None, None
+        own, swapped = None, None
+    return asdict(replace(ruling, math_verify=own, swapped=swapped))
 
 
 def rule(gold: str, answer: str) -> Ruling:
@@ -209,7 +204,8 @@ def _by_form(gold: str, answer: str) -> Ruling:
     sides, known = written.links(answer), written.links(gold)
     one, other = vector(known[-1]), vector(sides[-1])
     if one and other and len(known) == len(sides) == 1:
-        return _vectors(one, other)
+        alike = other[0] in VECTORS.get(one[0], (one[0],))
+        return Ruling(alike and _matched(one[1], other[1], ordered=True).equal, "brackets")
     if len(sides) > 1 or len(known) > 1:
         return _chains(known, sides)
     return single(gold, answer)
@@ -248,56 +244,41 @@ def signed(text: str) -> list[str]:
 
 def _lists(wanted: list[Item], answers: list[Item], gold: str, answer: str) -> Ruling:
     """Lists, of which one may be a tuple, or name its values."""
-    for items, text, other, whole in (
-        (wanted, gold, answers, answer),
-        (answers, answer, wanted, gold),
-    ):
+    for (items, text), (other, whole) in permutations(((wanted, gold), (answers, answer))):
         kind, inner = written.brackets(text)
         parts = written.listed(inner)
         if len(items) == 1 and kind in ("()", "⟨⟩", "[]") and len(parts) > 1:
             if written.brackets(whole)[0] == "{}":
                 return Ruling(False, "brackets")
-            if len(other) == len(parts):
-                values = [
-                    value for _, value in sorted(other, key=lambda item: item[0].lstrip("\\"))
-                ]
-                return _matched(*((parts, values) if items is wanted else (values, parts)), True)
+            by_name = sorted(other, key=lambda item: item[0].lstrip("\\"))
+            values = [value for _, value in by_name]
+            return _matched(*((parts, values) if items is wanted else (values, parts)), True)
+    bare = [[value for _, value in items] for items in (wanted, answers)]
     names = [{name for name, _ in items} - {""} for items in (wanted, answers)]
     indices = all(re.fullmatch(r"x_\d", name) for each in names for name in each)
     if all(len(each) > 1 for each in names) and names[0] == names[1] and not indices:
         pairs = ((value, dict(answers)[name]) for name, value in wanted)
         return Ruling(all(rule(*pair).equal for pair in pairs), "list")
-    if len({name[:1] for name in names[0] | names[1]}) > 1 and not indices:
+    if len({name[:1] for name in names[0] | names[1]}) > 1:
         # Names on one side alone: the values are in their order.
-        bare = [[value for _, value in items] for items in (wanted, answers)]
         return _matched(*bare, ordered=True) if not all(names) else Ruling(False, "list")
     whole = [[f"{n}={v}" if n else v for n, v in items] for items in (wanted, answers)]
-    ruling = _matched([v for _, v in wanted], [v for _, v in answers], ordered=False)
+    ruling = _matched(*bare, ordered=False)
     return ruling if ruling.equal or not any(names) else _matched(*whole, ordered=False)
 
 
-def _matched(
-    wanted: Sequence[str], items: Sequence[str], ordered: bool, name: str = "list"
-) -> Ruling:
+def _matched(wanted: Sequence[str], items: Sequence[str], ordered: bool) -> Ruling:
     """Whether every part has its equal, in order or in any order."""
     if len(wanted) != len(items) or len(wanted) > LONGEST_LIST:
-        return Ruling(False, name)
-    if ordered:
-        pairs = zip(wanted, items, strict=True)
-        return Ruling(all(rule(one, other).equal for one, other in pairs), name)
+        return Ruling(False, "list")
     left = list(items)
     for one in wanted:
-        match = next((n for n, other in enumerate(left) if rule(one, other).equal), None)
+        places = range(1 if ordered else len(left))
+        match = next((n for n in places if rule(one, left[n]).equal), None)
         if match is None:
-            return Ruling(False, name)
+            return Ruling(False, "list")
         del left[match]
-    return Ruling(True, name)
-
-
-def _vectors(gold: Vector, answer: Vector) -> Ruling:
-    if answer[0] not in VECTORS.get(gold[0], (gold[0],)):
-        return Ruling(False, "brackets")
-    return _matched(gold[1], answer[1], ordered=gold[0] != "{}", name="brackets")
+    return Ruling(True, "list")
 
 
 def vector(text: str) -> Vector | None:
@@ -321,7 +302,7 @@ def _chains(known: list[str], sides: list[str]) -> Ruling:
     if len(known) == 1:
         turned = len(sides) == 2 and written.is_name(sides[1]) and not written.is_name(sides[0])
         ruling = rule(known[0], sides[0] if turned else sides[-1])
-        return Ruling(ruling.equal, "chain", ruling.read)
+        return replace(ruling, rule="chain")
     if len(sides) == 1:
         return rule(known[-1], sides[0]) if written.is_name(known[0]) else Ruling(False, "equation")
     if written.is_name(known[0]) and written.fold(known[0]) == written.fold(sides[0]):
@@ -435,13 +416,13 @@ def base_number(text: str) -> tuple[str, str] | None:
     match = re.fullmatch(r"\(?([0-9A-F]+)\)?_\{?\(?(\d+|\\text\{\w+\})\)?\}?(?:\))?", text.strip())
     if match is None:
         return None
-    return match[1], units.with_digits(written.unwrapped(match[2]).lower())
+    return match[1], units.numeral(match[2].lower())
 
 
 def _in_one_unit(wanted: str, unit: units.Unit, figure: str, other: units.Unit) -> Ruling:
     one, two = (expression(written.as_latex(text)) for text in (wanted, figure))
     if one is None or two is None or one.free_symbols | two.free_symbols:
-        return Ruling(False, "unit", read=two is not None)
+        return Ruling(False, "unit", answer_read=two is not None)
     gap, most = constant_gap(one * Rational(unit.factor), two * Rational(other.factor))
     return Ruling(bool(gap <= (WHOLE * most if "." in wanted + figure else 0)), "unit")
 
@@ -471,7 +452,7 @@ def _values(gold: str, answer: str) -> Ruling:
     if one is None or other is None:
         same = written.words(gold) == written.words(answer) and len(written.words(gold)) > 1
         signs = [re.sub(r"[\w\s,.{}]|\\text", "", text) for text in (gold, answer)]
-        return Ruling(same and signs[0] == signs[1], "words", read=other is not None)
+        return Ruling(same and signs[0] == signs[1], "words", answer_read=other is not None)
     if one.free_symbols or other.free_symbols or not (one.is_finite and other.is_finite):
         return Ruling(identical(one, other), "expression")
     gap, most = constant_gap(one, other)

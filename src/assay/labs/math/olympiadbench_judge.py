@@ -15,6 +15,7 @@ a percent sign, and a pair is no triple. Never called in the lab's own process.
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import repeat
 from typing import Any
 
@@ -27,11 +28,11 @@ from assay.labs.math.expressions import expression, is_read
 from assay.labs.math.judging import (
     LONGEST_LIST,
     Ruling,
-    own_verdicts,
+    as_text,
     plain_pair,
     rule,
     signed,
-    verdict,
+    with_own_verdicts,
 )
 from assay.labs.math.sentences import delimited
 
@@ -57,15 +58,12 @@ def judge(
     wanted, plain = plain_pair(gold, answer)
     if several:
         wanted, plain = (written.plain(text, thousands=False) for text in (gold, answer))
-    if not wanted:
-        return verdict(Ruling(False, "text"), gold_read=False)
-    if not plain:
-        return verdict(Ruling(False, "text", read=False))
-    if written.same_text(wanted, plain):
-        return verdict(Ruling(True, "text"))
+    ruling = as_text(wanted, plain)
+    if ruling is not None:
+        return asdict(ruling)
     equal = _equal(_stripped(wanted, unit), _stripped(plain, unit), tolerances, unit)
     read = equal or is_read(delimited(answer))
-    return verdict(Ruling(equal, "olympiadbench", read), *own_verdicts(gold, answer))
+    return with_own_verdicts(Ruling(equal, "olympiadbench", read), gold, answer)
 
 
 def _stripped(text: str, unit: str) -> str:

@@ -1,7 +1,7 @@
 r"""Sets of real numbers, however they are written: intervals, unions, inequalities, `\mathbb{R}`.
 
-`(1,\infty)`, `x>1`, `1<x`, `\{x \mid x>1\}` and `\mathbb{R} \setminus (-\infty,1]` are one set of
-sympy's, whose bounds are rounded to ten digits.
+Texts are in the spelling of `written.plain`. `(1,\infty)`, `x>1`, `1<x`, `\{x \mid x>1\}` and
+`\mathbb{R} \setminus (-\infty,1]` are one set of sympy's, whose bounds are rounded to ten digits.
 """
 
 import re
@@ -15,40 +15,30 @@ from sympy import Complement, FiniteSet, Intersection, Interval, Reals, Union, o
 from assay.labs.math import units, written
 from assay.labs.math.expressions import expression
 
-LONGEST = 400
 _SIGNS = units.WORDS["relations"]
-_RELATION = re.compile(
-    r"\\(?:lt|gt|leqslant|geqslant|leq|geq|le|ge|neq|ne)(?![a-zA-Z])|[<>]=?|[≤≥≠=]"
-)
-_EITHER = re.compile(
-    r",?\s*(?:\\text\s*\{\s*or\s*\}|\\(?:lor|vee|cup)(?![a-zA-Z])|(?<![a-zA-Z\\])or(?![a-zA-Z])|∪)"
-)
+_RELATION = re.compile(r"\\(?:lt|gt|leq|geq|le|ge|neq)(?![a-zA-Z])|[<>=]")
+_EITHER = re.compile(r",?\s*(?:\\(?:lor|vee|cup)(?![a-zA-Z])|(?<![a-zA-Z\\])or(?![a-zA-Z]))")
 _BOTH = re.compile(
-    r",?\s*(?:\\text\s*\{\s*(?:and|with|but)\s*\}|\\(?:land|wedge|cap)(?![a-zA-Z])"
-    r"|(?<![a-zA-Z\\])(?:and|with)(?![a-zA-Z])|且|∩)"
+    r",?\s*(?:\\text\s*\{\s*(?:with|but)\s*\}|\\(?:land|wedge|cap)(?![a-zA-Z])"
+    r"|(?<![a-zA-Z\\])(?:and|with)(?![a-zA-Z])|且)"
 )
 _COMMA = re.compile(r"[,;]")
 _WITHOUT = re.compile(
     r"\\(?:setminus|backslash)(?![a-zA-Z])|\\text\s*\{\s*(?:except|excluding)\s*\}"
     r"|(?<=[)\]}])\s*(?:-|\\)\s*(?=\\\{)"
 )
-_BUILDER = re.compile(
-    r"\s*(?:[a-zA-Z]\s*(?:\\in\s*(?:\\mathbb\s*\{?R\}?|R)\s*)?)(?:\||:|\\mid|\\vert)"
-)
+_BUILDER = re.compile(r"\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?[|:]")
 _MEMBER = re.compile(r"\s*(\\?[a-zA-Z]+)\s*\\in(?![a-zA-Z])\s*")
-_REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\R(?![a-zA-Z])|ℝ|\\Reals")
-_EMPTY = re.compile(r"\\(?:emptyset|varnothing)(?![a-zA-Z])|∅|\\\{\s*\\\}")
+_REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\R(?![a-zA-Z])|\\Reals")
+_EMPTY = re.compile(r"\\emptyset(?![a-zA-Z])|\\\{\s*\\\}")
 _VARIABLE = re.compile(
     r"(?:[a-zA-Z]|[fg]\([a-z]\)|\\(?:theta|alpha|beta"
     r"|lambda|mu|omega|varphi|phi|gamma))(?:_\{?\w+\}?)?"
 )
 _CLEAR = re.compile(
-    r"\\(?:cup|cap|setminus|backslash|leq?|geq?"
-    r"|leqslant|geqslant|neq?|lt|gt|infty|mathbb)(?![a-zA-Z])"
-    r"|[<>≤≥≠∪∩]|\\(?:not)?in(?![a-zA-Z])"
+    r"\\(?:cup|cap|setminus|backslash|leq?|geq?|neq|lt|gt|infty|mathbb|(?:not)?in)(?![a-zA-Z])|[<>]"
 )
-
-_ABSOLUTE = re.compile(r"\|([^|]+)\|\s*([<>≤≥]|\\[gl](?:t|e|eq|eqslant))(?![a-zA-Z])\s*([^<>≤≥|]+)")
+_ABSOLUTE = re.compile(r"\|([^|]+)\|\s*([<>]|\\[gl](?:t|e|eq))(?![a-zA-Z])\s*([^<>|]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +52,12 @@ class Region:
 
 def is_region(text: str) -> bool:
     """Whether a text is clearly a set of numbers or an inequality, and no tuple."""
-    kind = written.brackets(text)[0]
-    return bool(_CLEAR.search(text) or _EMPTY.fullmatch(text.strip())) or kind in ("[)", "(]")
+    clear = _CLEAR.search(text) or _EMPTY.fullmatch(text.strip())
+    return clear is not None or written.brackets(text)[0] in ("[)", "(]")
 
 
 def region(text: str) -> Region | None:
     """The set that a text is; None where it is none, or one of more variables."""
-    if len(text) > LONGEST:
-        return None
     value = _any(text.strip())
     return value if value is not None and len(value.names) <= 1 else None
 
@@ -119,7 +107,7 @@ def _without(text: str) -> Region | None:
 
 def _piece(text: str) -> Region | None:
     text = text.strip()
-    if text.count(r"\pm") == 1 and re.search(r"=|\\neq?(?![a-zA-Z])", text):
+    if text.count(r"\pm") == 1 and re.search(r"=|\\neq(?![a-zA-Z])", text):
         both = [_piece(text.replace(r"\pm", sign)) for sign in "+-"]
         return _joined(both, Union if "=" in text else Intersection)
     absolute = _ABSOLUTE.fullmatch(text)

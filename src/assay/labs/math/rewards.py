@@ -95,11 +95,12 @@ def ask_accuracy(row: Row, completion: Completion) -> Reward | Mapping[str, Any]
     if not gold:
         return Reward(None, why="the row has no gold answer")
     if answer is not None and len(answer) > max(LONGEST_ANSWER, 2 * len(gold)):
-        return with_answer(unreadable(f"the final answer has {len(answer)} characters"), answer)
+        why = f"the final answer has {len(answer)} characters"
+        return with_answer(unreadable(why, UNPARSABLE), answer)
     wanted, value = number(gold), number(answer or "")
     if wanted is not None:
         if answer is None:
-            return no_answer()
+            return unreadable()
         whole = value is not None and value.denominator == wanted.denominator == 1
         if value == wanted or whole:
             return with_answer(verdict(value == wanted), answer)
@@ -119,14 +120,9 @@ def verdict(equal: bool) -> Reward:
     return Reward(float(equal), parts, outcome=RIGHT if equal else WRONG)
 
 
-def no_answer() -> Reward:
-    """The reward of a text without a final answer."""
-    return Reward(0.0, {"format": 0.0, "answer": 0.0}, "no final answer", NO_ANSWER)
-
-
-def unreadable(why: str) -> Reward:
-    """The reward of a final answer that cannot be read."""
-    return Reward(0.0, {"format": 0.0, "answer": 0.0}, why, UNPARSABLE)
+def unreadable(why: str = "no final answer", outcome: str = NO_ANSWER) -> Reward:
+    """The reward of a text without a final answer, or without one that can be read."""
+    return Reward(0.0, {"format": 0.0, "answer": 0.0}, why, outcome)
 
 
 def read_accuracy(row: Row, completion: Completion, value: Mapping[str, Any]) -> Reward:
@@ -140,12 +136,9 @@ def read_accuracy(row: Row, completion: Completion, value: Mapping[str, Any]) ->
         return Reward(None, why=f"the gold answer cannot be parsed: {gold_answer(row)[:80]}")
     answer = answer_of(completion)
     if answer is None:
-        return no_answer()
-    readable = value["answer_read"]
-    reward = (
-        verdict(value["equal"]) if readable else unreadable("the final answer cannot be parsed")
-    )
-    reward = with_answer(reward, answer)
+        return unreadable()
+    unread = unreadable("the final answer cannot be parsed", UNPARSABLE)
+    reward = with_answer(verdict(value["equal"]) if value["answer_read"] else unread, answer)
     own, swapped = value["math_verify"], value["swapped"]
     if own is None:
         return reward
@@ -206,7 +199,7 @@ A row's `extra` may hold `error`, `unit` and `is_multiple_answer` as in Olympiad
 
 def _ask_reasoning(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
     if CLOSE not in completion.text:
-        return replace(no_answer(), why="the reasoning does not end")
+        return unreadable("the reasoning does not end")
     return ask_accuracy(row, completion)
 
 

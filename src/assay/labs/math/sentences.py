@@ -122,17 +122,12 @@ def canonical(answer: str) -> str:
     """
     value = number(answer)
     if value is not None:
-        return decimal_text(value)
+        with localcontext(prec=100):
+            return f"{(Decimal(value.numerator) / value.denominator).normalize():f}"
     text = plain(answer) if len(answer) <= _LONGEST_READ else answer
     if len(text) <= LONGEST_FACT:
         return text
     return f"{text[: LONGEST_FACT - 9]}…{sha256_text(text)[:8]}"
-
-
-def decimal_text(value: Fraction) -> str:
-    """A decimal fraction without zeros at its end: "-5.5", "1450"."""
-    with localcontext(prec=100):
-        return f"{(Decimal(value.numerator) / value.denominator).normalize():f}"
 
 
 def delimited(answer: str) -> str:

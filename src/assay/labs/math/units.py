@@ -27,9 +27,10 @@ _NUMBER = re.compile(
 )
 
 
-def with_digits(text: str) -> str:
-    """`text` with the spelt number below a hundred that it is, or begins with, in digits."""
-    plain = text.strip()
+def numeral(text: str) -> str:
+    """A text with the spelt number below a hundred that it begins with in digits, be it typeset as
+    text."""
+    plain = re.sub(r"^\\text\s*\{([^{}]*)\}$", r"\1", text).strip()
     match = _NUMBER.match(plain.lower())
     words = [word for word in (match["tens"], match["ones"]) if word] if match else []
     if match is None or not words or (len(words) == 2 and not 0 < _SMALL[words[1]] < 10):
@@ -112,8 +113,6 @@ def registry() -> Any:
 def _known(word: str) -> str | None:
     """pint's name of a unit that a word means, in the plural or not; None where it means none."""
     word = _ABBREVIATIONS.get(word, word)
-    if word in _NOT_UNITS:
-        return None
     for spelt in (word, word.lower()):
         if spelt in _NOT_UNITS:
             return None
@@ -155,13 +154,13 @@ def _product(tokens: Sequence[str]) -> Unit | None:
     """The unit of tokens that pint knows all of."""
     quantity, sign, power, last = registry().Quantity(Fraction(1), ""), 1, 1, None
     for token in tokens:
-        word = token.lower()
+        word = _ABBREVIATIONS.get(token.lower(), token.lower())
         if token in ("/", "per") or (word in ("per", "a", "an") and last is not None):
             sign = -1
         elif token in "*·-()" or word in FILLERS:
             continue
-        elif word in _POWERS or _ABBREVIATIONS.get(word) in _POWERS:
-            power = _POWERS[_ABBREVIATIONS.get(word, word)]
+        elif word in _POWERS:
+            power = _POWERS[word]
         elif token in "²³23" or token[0] == "^" or word in _AFTER:
             if last is None:
                 return None
@@ -172,14 +171,11 @@ def _product(tokens: Sequence[str]) -> Unit | None:
             name = _known(_SYMBOLS.get(token, token))
             if name is None:
                 return None
-            last = (_one(name), sign)
+            named = f"delta_{name}" if name.startswith("degree_") else name
+            last = (registry().Quantity(Fraction(1), named), sign)
             quantity = quantity * last[0] ** (sign * power)
             power = 1
     return None if last is None else _of(quantity)
-
-
-def _one(name: str) -> Any:
-    return registry().Quantity(Fraction(1), f"delta_{name}" if name.startswith("degree_") else name)
 
 
 def _of(quantity: Any) -> Unit:
@@ -227,10 +223,3 @@ def _is_tail(match: re.Match[str]) -> bool:
     if word in ("st", "nd", "rd", "th"):
         return match["space"] == ""
     return bool(match["space"]) and len(word) > 2 and _VOWEL.search(word) is not None
-
-
-def numeral(text: str) -> str:
-    """A text with the spelt number that it begins with in digits, be it typeset as text."""
-    plain = re.sub(r"^\\text\s*\{([^{}]*)\}$", r"\1", text).strip()
-    digits = with_digits(plain)
-    return text if digits == plain else digits

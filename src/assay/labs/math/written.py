@@ -5,6 +5,7 @@ and braces.
 """
 
 import re
+from itertools import accumulate
 
 from assay.labs.math.units import WORDS, numeral
 
@@ -34,7 +35,7 @@ _RAISED_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _SPELLINGS = tuple((re.compile(pattern), other) for pattern, other in WORDS["spellings"])
 _OPEN, _CLOSE = "([{⟨", ")]}⟩"
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
-_RELATION = re.compile(r"[<>≠≤≥]|\\(?:leq?|geq?|lt|gt|leqslant|geqslant|neq?|not|in)(?![a-zA-Z])")
+_RELATION = re.compile(r"[<>]|\\(?:leq?|geq?|lt|gt|neq|not|in)(?![a-zA-Z])")
 _MEMBER = re.compile(r"(?:[a-zA-Z]|\([a-z](?:\s*,\s*[a-z])+\))\s*\\in(?![a-zA-Z])\s*")
 _WORDS = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
 _NEGATION = re.compile(r"\?|≠|\\neq?(?![a-zA-Z])|\\not(?![a-zA-Z])|\\lnot|\\neg(?![a-zA-Z])")
@@ -68,13 +69,8 @@ def plain(text: str, thousands: bool = True) -> str:
     `thousands` says that 1,450,200 is one number and no list.
     """
     text = _RAISED.sub(lambda m: f"^{{{m[0].translate(_RAISED_DIGITS)}}}", text)
-    text = (
-        re.sub(r"\s+", " ", text.translate(_ASCII))
-        .strip()
-        .strip("。")
-        .replace(r"\%", "%")
-        .replace("**", "")
-    )
+    text = re.sub(r"\s+", " ", text.translate(_ASCII)).strip().strip("。")
+    text = text.replace(r"\%", "%").replace("**", "")
     if len(re.findall(r"(?<!\\)\$", text)) > 1:
         text = re.sub(r"(?<!\\)\$", "", text).strip()
     text = re.sub(r"(?<!\\)\\[()\[\]]", "", text).strip()
@@ -250,9 +246,7 @@ def _places(text: str, separator: re.Pattern[str]) -> list[tuple[int, int]]:
 
 
 _LIST = re.compile(
-    r",(?! ?\\ldots)|;|\\text\s*\{\s*[,;]\s*\}|\\(?:text"
-    r"|mathrm)\s*\{\s*,?\s*(?:or|and)\s*\}|\\(?:lor|vee)(?![a-zA-Z])"
-    r"|(?<![a-zA-Z\\])(?:or|and)(?![a-zA-Z])"
+    r",(?! ?\\ldots)|;|\\(?:lor|vee)(?![a-zA-Z])|(?<![a-zA-Z\\])(?:or|and)(?![a-zA-Z])"
 )
 _LINK = re.compile(r"=+")
 
@@ -293,13 +287,9 @@ def brackets(text: str) -> tuple[str, str]:
 
 
 def _balanced(text: str) -> bool:
-    depth = 0
-    for token in _TOKEN.findall(text):
-        mark = token[-1] if token in (r"\{", r"\}") else token
-        depth += (mark in _OPEN) - (mark in _CLOSE)
-        if depth < 0:
-            return False
-    return depth == 0
+    marks = (token[-1] if token in (r"\{", r"\}") else token for token in _TOKEN.findall(text))
+    depths = [*accumulate(((mark in _OPEN) - (mark in _CLOSE) for mark in marks), initial=0)]
+    return min(depths) == depths[-1] == 0
 
 
 _MATRIX = re.compile(
