@@ -54,8 +54,8 @@ from assay.runs.run_names import (
     RunNotFound,
     checkpoint_steps,
     experiment_of,
+    recorded_start,
     resolve_checkpoint,
-    start_name,
 )
 
 Line = Mapping[str, Any]
@@ -300,7 +300,8 @@ class History:
         if chosen and chosen.start:
             return chosen.start
         try:
-            return start_name(self.run, stage, self.experiment.stage[stage])
+            start = recorded_start(self.run, stage, self.experiment.stage[stage])
+            return checkpoint_name(start)
         except RunNotFound:  # the stage before has left no checkpoint yet, or it was deleted
             return ""
 

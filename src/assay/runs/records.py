@@ -352,13 +352,17 @@ class EvaluationRecord:
         """The record of one checkpoint."""
         return evaluations / self.key / f"{checkpoint}.parquet"
 
+    def parts(self, evaluations: Path, checkpoint: str) -> Path:
+        """The folder of a record's chunks until it is complete."""
+        return self.file(evaluations, checkpoint).with_suffix(".parts")
+
     def finished(self, run: RunDirectory, checkpoint: str) -> bool:
         """Whether the record of a checkpoint is complete; removes chunks that a kill left beside
         it."""
-        file = self.file(run.evaluations, checkpoint)
-        if file.exists():
-            shutil.rmtree(file.with_suffix(".parts"), ignore_errors=True)
-        return file.exists()
+        there = self.file(run.evaluations, checkpoint).exists()
+        if there:
+            shutil.rmtree(self.parts(run.evaluations, checkpoint), ignore_errors=True)
+        return there
 
 
 class RecordWriter:
@@ -367,7 +371,7 @@ class RecordWriter:
     def __init__(self, evaluations: Path, record: EvaluationRecord, checkpoint: str):
         self.run = evaluations.parent
         self.file = record.file(evaluations, checkpoint)
-        self.parts = self.file.with_suffix(".parts")
+        self.parts = record.parts(evaluations, checkpoint)
         self.record = record
 
     def __enter__(self) -> Self:

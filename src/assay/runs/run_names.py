@@ -16,7 +16,6 @@ from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     Rule,
-    checkpoint_name,
     parse_checkpoint,
 )
 from assay.experiment.experiment import Experiment
@@ -188,12 +187,12 @@ def recorded_place(root: Path, folder: str) -> Located:
     return RunDirectory(root, name, id_), CheckpointReference(stage, "step", number)
 
 
-def start_name(run: RunDirectory, name: str, stage: StageSpec) -> str:
-    """The start of a stage as the run's records name it: `base`, `sft.step-000040`, or step 0 of
+def recorded_start(run: RunDirectory, name: str, stage: StageSpec) -> CheckpointReference:
+    """The start of a stage as the run's records know it: `base`, `sft.step-000040`, or step 0 of
     the stage itself where another run holds it. Raises RunNotFound."""
     if stage.start.startswith(OTHER_RUN):
-        return checkpoint_name(CheckpointReference(name, "step", 0))
-    return checkpoint_name(resolve_checkpoint(run, start_of(stage)))
+        return CheckpointReference(name, "step", 0)
+    return resolve_checkpoint(run, start_of(stage))
 
 
 def checkpoint_directory(run: RunDirectory, reference: CheckpointReference) -> Path:

@@ -69,8 +69,8 @@ def partings(
     measured = dict.fromkeys(
         (reference.stage, name)
         for name, evaluation in experiment.evaluate.items()
-        for reference in map(parse_checkpoint, evaluation.checkpoints)
-        if reference is not None and reference.stage is not None
+        for reference in evaluation.references
+        if reference.stage is not None
     )
     for stage, name in measured:
         spec, place = experiment.stage[stage], f"evaluate.{name}"

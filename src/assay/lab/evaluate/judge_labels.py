@@ -96,7 +96,9 @@ def judge_labelled(session: Session, use: Use, file: Path) -> JudgedLabels:
     rubric, reward = use.opened.rubric, use.opened.reward
     labels = read_labels(file, rubric)
     rows = _rows(session, use, [record for record, _ in labels])
-    fingerprint = sha256_text(canonical_json([reward.settings, asked_helpers(session, reward)]))
+    fingerprint = sha256_text(
+        canonical_json([reward.settings, asked_helpers(session.helpers, [reward])])
+    )
     name, folder = f"{use.opened.file.stem}-{fingerprint[:8]}", session.run.path / FOLDER
     folder.mkdir(exist_ok=True)
     runners = session.reward_runner(

@@ -230,8 +230,7 @@ def measure_stored(
     fallback metrics also where it was measured."""
     name = checkpoint_name(reference)
     if not evaluation.record.finished(session.run, name):
-        parts = RecordWriter(session.run.evaluations, evaluation.record, name).parts
-        with claimed(parts) as mine:
+        with claimed(evaluation.record.parts(session.run.evaluations, name)) as mine:
             if mine and not evaluation.record.finished(session.run, name):
                 measure(session, evaluation, answerer_of(session), name)
     else:
@@ -258,8 +257,8 @@ def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkp
     """Make or complete one record, and warn where its score is doubtful. Raises RunFailure and
     RunFailure."""
     folder = session.run.evaluations
-    judge = judge_sha256(session, evaluation.spec.reward, evaluation.score)
-    parts = RecordWriter(folder, evaluation.record, checkpoint).parts
+    judge = judge_sha256(session.helpers, evaluation.spec.reward, evaluation.score)
+    parts = evaluation.record.parts(folder, checkpoint)
     journal = JudgementJournal(parts / JUDGEMENTS, judge)
     runners = session.reward_runner(evaluation.score, evaluation.spec, journal)
     with session.helpers.evaluation(evaluation.name, checkpoint), runners as runner:

@@ -7,8 +7,8 @@ evaluations are never added, because they belong to the training. `pages` writes
 """
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -35,10 +35,10 @@ from assay.lab.evaluate.checkpoint_selection import (
     choose,
     choose_level,
     chosen_by,
-    expand,
     measure_bases,
+    measure_reported,
     measure_start,
-    report,
+    named_checkpoints,
     select,
     selectors,
 )
@@ -79,24 +79,17 @@ from assay.lab.session.tool_stage import ToolStage, start_source
 from assay.lab.session.validate import check_whole
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizer
-from assay.runs.cost_ledger import (
-    LEDGER,
-    check_costs,
-    lost_costs,
-    put_aside_unreadable,
-    take_ledger,
-)
+from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, put_aside_unreadable
 from assay.runs.history import History, evaluation_records
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.metrics import check_history, truncate_metrics
-from assay.runs.protection import remove_run
-from assay.runs.registry import check_index, note_run
-from assay.runs.run_code import keep_code, restore_code
-from assay.runs.run_directory import RunDirectory, create_run
-from assay.runs.run_names import checkpoint_steps, experiment_of, seed_or_damage
-from assay.runs.same_experiment import begun, check_same, never_begun, newest, way_on
-from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
+from assay.runs.registry import note_run
+from assay.runs.run_code import restore_code
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import checkpoint_steps, experiment_of
+from assay.runs.same_experiment import check_same, fresh_run, newest, refuse_existing
+from assay.runs.status import hold_run, read_status, stored_status, write_status
 from assay.tasks.user_code import forget_changed_files
 from assay.train.loop import SourceShares, train
 
@@ -121,51 +114,16 @@ def start(
     with alone.sharing_workers() as session:
         with lines_named(experiment):
             answerer_of(session).check()
-            refuse_existing(root, experiment, new, experiment.seeds if beside else None)
+            refuse_existing(root, experiment.name, new, experiment.seeds if beside else None)
             session.make_rows()
             session = looked_at(session, despite)
-        runs = []
+        runs, spec = [], experiment_toml(experiment)
         for index, seed in enumerate(experiment.seeds):
             others = beside or index > 0
-            with fresh_run(root, experiment, seed, new=new, beside=others) as run:
+            with fresh_run(root, experiment.name, seed, spec, new=new, beside=others) as run:
                 proceed(session.copy(run=run, seed=seed))
             runs.append(run)
     return runs
-
-
-def refuse_existing(
-    root: Path, experiment: Experiment, new: bool, seeds: Sequence[int] | None = None
-) -> None:
-    """Raise InputError if the name has started runs (of some `seeds`), unless another is wanted."""
-    earlier = begun(root, experiment.name)
-    if seeds is not None:
-        earlier = [run for run in earlier if seed_or_damage(run) in seeds]
-    if earlier and not new:
-        problem = f"a run named {experiment.name!r} exists"
-        raise InputError(problem, fix=way_on(earlier[-1]))
-
-
-@contextmanager
-def fresh_run(
-    root: Path, experiment: Experiment, seed: int, *, new: bool, beside: bool = False
-) -> Iterator[RunDirectory]:
-    """A new run, held by this process from the instant that others can see it; see `start`.
-
-    It takes the place of runs that ended before they had a manifest, and their ledger. Raises
-    InputError.
-    """
-    with ExitStack() as held:
-        with hold_lab(root):
-            refuse_existing(root, experiment, new, [seed] if beside else None)
-            check_index(root)
-            text = experiment_toml(experiment)
-            run = create_run(root, experiment.name, seed=seed, spec=text, new=True)
-            held.enter_context(hold_run(run.path))
-            keep_code(run)
-            for dead in never_begun(root, experiment.name):
-                if take_ledger(dead, run):
-                    remove_run(dead)
-        yield run
 
 
 def resume(
@@ -230,49 +188,49 @@ def check_ledger(session: Session, despite: str | None) -> None:
 def proceed(session: Session) -> None:
     """Do the remaining work of a run that this process holds, and keep its status up to date.
     Raises whatever stopped the run, after noting it."""
-    observer = Noting(session.observer, session.run)
-    sinks = sending(session.experiment, session.run, observer)
+    run, stages = session.run, session.experiment.stage
+    sinks = sending(session.experiment, run, Noting(session.observer, run))
     with sinks as observer, session.copy(observer=observer).sharing_workers() as session:
         try:
-            with noted(session), session.helpers.recorded_in(session.run):
-                session.observer.begin(session.run)
+            with noted(run, observer), session.helpers.recorded_in(run):
+                observer.begin(run)
                 work(session)
-                for name in session.experiment.stage:
-                    for step in checkpoint_steps(session.run, name):
-                        drop_optimizer(session.run.checkpoint(name, step))
+                for name in stages:
+                    for step in checkpoint_steps(run, name):
+                        drop_optimizer(run.checkpoint(name, step))
         finally:
-            session.observer.end(session.run)
+            observer.end(run)
 
 
 @contextmanager
-def noted(session: Session) -> Iterator[None]:
+def noted(run: RunDirectory, observer: Observer) -> Iterator[None]:
     """Set the run's status while it works, and when the work ends."""
-    note(session, status="running", message="", finished="", guard="")
-    remove_leftovers(session.run.path)
+    note(run, status="running", message="", finished="", guard="")
+    remove_leftovers(run.path)
     try:
         yield
     except AssayError as error:
         guards = error.guards if isinstance(error, RunFailure) else ()
-        note(session, status="failed", message=str(error), guard=" ".join(guards))
+        note(run, status="failed", message=str(error), guard=" ".join(guards))
         if guards:
-            status = stored_status(session.run.path)
-            session.observer.report(session.run, status.stage, status.step, "guard")
+            status = stored_status(run.path)
+            observer.report(run, status.stage, status.step, "guard")
         raise
     except KeyboardInterrupt:
-        note(session, status="interrupted", message="interrupted by the user")
+        note(run, status="interrupted", message="interrupted by the user")
         raise
     except BaseException as error:
-        note(session, status="failed", message=f"{type(error).__name__}: {error}")
+        note(run, status="failed", message=f"{type(error).__name__}: {error}")
         raise
-    note(session, status="finished", message="")
+    note(run, status="finished", message="")
 
 
-def note(session: Session, **changes: str) -> None:
+def note(run: RunDirectory, **changes: str) -> None:
     """Update the run's status file and the lab's index."""
     if changes["status"] != "running":
         changes["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
-    write_status(session.run.path, replace(stored_status(session.run.path), **changes))  # type: ignore[arg-type]
-    note_run(session.run)
+    write_status(run.path, replace(stored_status(run.path), **changes))  # type: ignore[arg-type]
+    note_run(run)
 
 
 def work(session: Session) -> None:
@@ -298,7 +256,7 @@ def work(session: Session) -> None:
         session.observer.note(f"guard {name!r} watched nothing: no step recorded {metric!r}")
     for evaluation in evaluations:
         if evaluation.spec.role == "report":
-            report(session, evaluation)
+            measure_reported(session, evaluation)
 
 
 def run_stage(session: Session, name: str) -> None:
@@ -320,11 +278,13 @@ def run_stage(session: Session, name: str) -> None:
     if finished and (later or is_whole(session.run, name, done[-1])):
         check_history(session.run, name, done[-1])
         return
-    measure_start(session, name)
+    for evaluation in choosing[:1]:
+        measure_start(session, name, evaluation)
     leave()
     if stage.trainer is not None:
-        step, costs = max(checkpoint_steps(session.run, name), default=0), ToolCosts()
-        recorder = replace(stage_recorder(session, name, visits, step), costs=costs)
+        costs = ToolCosts()
+        recorder = stage_recorder(session, name, visits, done[-1] if done else 0)
+        recorder = replace(recorder, costs=costs)
         made = ToolStage(session, name, stage.trainer, start_source(session, name))
         ToolTraining(made, recorder, costs).train()
         choose(session, name)
@@ -387,7 +347,7 @@ def train_stage(
         select(session, name, policy, state.step)
     runner = None
     if isinstance(stage, SamplingStage) and not stage.stored and inputs.judge is not None:
-        judge_hash = judge_sha256(session, stage.reward, inputs.judge)
+        judge_hash = judge_sha256(session.helpers, stage.reward, inputs.judge)
         journal = JudgementJournal(session.run.judgements(name), judge_hash)
         recorder = replace(recorder, judgements=journal)
         runner = session.reward_runner(inputs.judge, stage, journal)
@@ -425,9 +385,9 @@ def lacking(run: RunDirectory, experiment: Experiment) -> dict[str, EvaluateSpec
     records = {record.name: record for record in evaluation_records(run)}
 
     def done(name: str, spec: EvaluateSpec) -> bool:
-        wanted = [reference for text in spec.checkpoints for reference in expand(run, text)]
         return name in records and all(
-            records[name].finished(run, checkpoint_name(reference)) for reference in wanted
+            records[name].finished(run, checkpoint_name(reference))
+            for reference in named_checkpoints(run, spec)
         )
 
     every = experiment.evaluate.items()
@@ -458,7 +418,7 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
             own_tables = {name: tables[name] for name in added if name in own}
             write_manifest(run, {**described, "evaluation": described["evaluation"] | own_tables})
         for name in added:
-            report(session, evaluations[name])
+            measure_reported(session, evaluations[name])
     note_run(run)
 
 
