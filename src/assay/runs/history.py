@@ -52,7 +52,6 @@ from assay.runs.run_directory import RunDirectory, folders_in
 from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json
 from assay.runs.run_names import (
     RunNotFound,
-    checkpoint_steps,
     experiment_of,
     recorded_start,
     resolve_checkpoint,
@@ -292,7 +291,7 @@ class History:
 
     def checkpoints(self, stage: str) -> list[int]:
         """The steps of a stage's finished checkpoints, in order."""
-        return checkpoint_steps(self.run, stage)
+        return self.run.checkpoint_steps(stage)
 
     def start(self, stage: str) -> str:
         """The start of a stage as records name it; "" if it is not known yet."""

@@ -17,7 +17,6 @@ from assay.runs.run_files import FIX, DamagedFile, read_json, write_json
 from assay.runs.run_names import (
     RunNotFound,
     checkpoint_directory,
-    checkpoint_steps,
     chosen_checkpoints,
     find_run,
     read_run_name,
@@ -73,7 +72,7 @@ def _adapter_starts(run: RunDirectory, stage: str, start: str) -> Iterator[Refer
         folder = checkpoint_directory(run, reference)
     except RunNotFound:
         return
-    for step in checkpoint_steps(run, stage):
+    for step in run.checkpoint_steps(stage):
         yield _inner(run, run.checkpoint(stage, step)), _inner(run, folder)
 
 
@@ -116,7 +115,8 @@ def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
     References from inside `within`, by default `path` itself, do not count.
     """
     here = _lab_path(root, path)
-    inner, runs = _lab_path(root, within or path), all_runs(root)
+    inner = _lab_path(root, within or path)
+    runs = all_runs(root)
     for target, why in protected_paths(runs).items():
         if _touch(here, target):
             raise InputError(f"{target} is protected: {why}", file=path)

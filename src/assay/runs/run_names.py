@@ -25,13 +25,12 @@ from assay.runs.checkpoints import check_checkpoint, read_selection
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs, folders_in, runs_of
 from assay.runs.run_files import FIX, DamagedFile, as_entry, check_listed, read_json, write_json
-from assay.runs.status import stored_status
+from assay.runs.status import seed_or_damage
 
 _PATTERN = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,254})"
     r"(?:/(?P<id>[A-Za-z0-9-]{1,255})|#(?P<seed>-?[0-9]{1,19}))?(?:@(?P<checkpoint>.+))?"
 )
-_STEP = re.compile(r"step-([0-9]+)")
 WINNER = "winner"
 """What stands for a checkpoint in the name of a sweep's winner."""
 
@@ -101,7 +100,7 @@ def find_run(root: Path, reference: RunReference) -> RunDirectory:
         matches = [r for r in runs if reference.id in (r.id, r.id.rpartition("-")[2])][:1]
         what, fix = f"run {reference.id!r}", nearest(reference.id, [run.id for run in runs])
     elif reference.seed is not None:
-        seeds = {run: seed_or_damage(run) for run in runs}
+        seeds = {run: seed_or_damage(run.path) for run in runs}
         matches = [run for run in runs if seeds[run] == reference.seed][-1:]
         known = ", ".join(map(str, sorted(set(seeds.values()), key=str)))
         what, fix = f"run with seed {reference.seed}", f"it has seeds {known}"
@@ -110,13 +109,6 @@ def find_run(root: Path, reference: RunReference) -> RunDirectory:
     if not matches:
         raise RunNotFound(f"{runs[0].name!r} has no {what}", fix=fix)
     return matches[0]
-
-
-def checkpoint_steps(run: RunDirectory, stage: str) -> list[int]:
-    """The steps of the finished checkpoints of a stage, in order."""
-    folder = run.checkpoints(stage)
-    names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
-    return sorted(int(m[1]) for name in names if (m := _STEP.fullmatch(name)))
 
 
 def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> CheckpointReference:
@@ -133,7 +125,7 @@ def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> Che
             return reference
     if reference.which == "all":
         raise RunNotFound(f"{run}: 'all' is no single checkpoint", fix="name a stage's checkpoint")
-    steps = checkpoint_steps(run, reference.stage)
+    steps = run.checkpoint_steps(reference.stage)
     if not steps:
         known = ", ".join(folder.name for folder in folders_in(run.path / "checkpoints"))
         fix = f"it has checkpoints of {known}" if known else "it has no checkpoints yet"
@@ -223,14 +215,6 @@ def _chosen(run: RunDirectory, stage: str, rule: Rule) -> CheckpointReference:
         what = "the best" if rule == "gate" else f"a checkpoint by {rule}"
         raise RunNotFound(f"{run} has not chosen {what} of {stage!r}", fix=f"take {stage}.last")
     return checkpoint
-
-
-def seed_or_damage(run: RunDirectory) -> int | str:
-    """A run's seed, or the error of its status file, which equals no seed."""
-    try:
-        return stored_status(run.path).seed
-    except DamagedFile as error:
-        return str(error)
 
 
 def experiment_of(run: RunDirectory) -> Experiment:

@@ -23,8 +23,15 @@ from assay.runs.protection import remove_run
 from assay.runs.registry import check_index
 from assay.runs.run_code import keep_code
 from assay.runs.run_directory import RunDirectory, create_run, runs_of
-from assay.runs.run_names import experiment_of, seed_or_damage
-from assay.runs.status import hold_lab, hold_run, is_held, read_status, stored_status
+from assay.runs.run_names import experiment_of
+from assay.runs.status import (
+    hold_lab,
+    hold_run,
+    is_held,
+    read_status,
+    seed_or_damage,
+    stored_status,
+)
 
 
 def begun(root: Path, name: str) -> list[RunDirectory]:
@@ -32,8 +39,12 @@ def begun(root: Path, name: str) -> list[RunDirectory]:
 
     A run that failed before it had a manifest has nothing to resume.
     """
-    runs = runs_of(root, name)
-    return [run for run in runs if run.manifest.exists() or is_held(run.path)]
+    return [run for run in runs_of(root, name) if has_begun(run)]
+
+
+def has_begun(run: RunDirectory) -> bool:
+    """Whether a run is live or has a manifest."""
+    return run.manifest.exists() or is_held(run.path)
 
 
 BIRTH = re.compile(
@@ -46,7 +57,7 @@ BIRTH = re.compile(
 def never_begun(root: Path, name: str) -> list[RunDirectory]:
     """The runs of a name whose process ended before they had a manifest, oldest first; not those
     that hold anything else. The caller holds the lab."""
-    runs = (run for run in runs_of(root, name) if run not in begun(root, name))
+    runs = (run for run in runs_of(root, name) if not has_begun(run))
     return [run for run in runs if all(BIRTH.fullmatch(p.name) for p in run.path.iterdir())]
 
 
@@ -66,7 +77,7 @@ def refuse_existing(root: Path, name: str, new: bool, seeds: Sequence[int] | Non
     """Raise InputError if the name has started runs (of some `seeds`), unless another is wanted."""
     earlier = begun(root, name)
     if seeds is not None:
-        earlier = [run for run in earlier if seed_or_damage(run) in seeds]
+        earlier = [run for run in earlier if seed_or_damage(run.path) in seeds]
     if earlier and not new:
         problem = f"a run named {name!r} exists"
         raise InputError(problem, fix=way_on(earlier[-1]))

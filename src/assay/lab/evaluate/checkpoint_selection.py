@@ -38,7 +38,7 @@ from assay.runs.checkpoints import (
 from assay.runs.history import History
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_steps, recorded_start, resolve_checkpoint
+from assay.runs.run_names import recorded_start, resolve_checkpoint
 
 
 def selectors(session: Session, stage: str) -> list[Evaluation]:
@@ -104,7 +104,7 @@ def choose(session: Session, stage: str) -> None:
     if not evaluations and not by_trend:
         return
     start = checkpoint_name(recorded_start(run, stage, session.experiment.stage[stage]))
-    steps, chosen = checkpoint_steps(run, stage), list[Selection]()
+    steps, chosen = run.checkpoint_steps(stage), list[Selection]()
     for evaluation in evaluations:
         names = {step: f"{stage}.step-{step:06d}" for step in steps}
         chosen += by_dev_items(run, evaluation, rules, start, names)
@@ -207,18 +207,15 @@ def measure_reported(session: Session, evaluation: Evaluation) -> None:
 
 def named_checkpoints(run: RunDirectory, spec: EvaluateSpec) -> list[CheckpointReference]:
     """The checkpoints of a run that an evaluation names, each by its step."""
-    return [each for reference in spec.references for each in expand(run, reference)]
-
-
-def expand(run: RunDirectory, reference: CheckpointReference) -> list[CheckpointReference]:
-    """The checkpoints of a run that a name means, each by its step."""
-    if reference.stage is None:
-        return [reference]
-    if reference.rule is not None:
-        return [resolve_checkpoint(run, reference)]
-    steps = checkpoint_steps(run, reference.stage)
-    if reference.which == "last":
-        steps = steps[-1:]
-    elif reference.which == "step":
-        steps = [s for s in steps if s == reference.step]
-    return [CheckpointReference(reference.stage, "step", step) for step in steps]
+    named: list[CheckpointReference] = []
+    for each in spec.references:
+        if each.stage is None or each.rule is not None:
+            named.append(resolve_checkpoint(run, each))
+            continue
+        steps = run.checkpoint_steps(each.stage)
+        if each.which == "last":
+            steps = steps[-1:]
+        elif each.which == "step":
+            steps = [step for step in steps if step == each.step]
+        named += [CheckpointReference(each.stage, "step", step) for step in steps]
+    return named

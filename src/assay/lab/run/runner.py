@@ -29,7 +29,6 @@ from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, s
 from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.all_checks import looked_at, reason_of
-from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.data.prepare import describe, find_part
 from assay.lab.evaluate.checkpoint_selection import (
     choose,
@@ -78,7 +77,7 @@ from assay.lab.session.stage_methods import (
 from assay.lab.session.tool_stage import ToolStage, start_source
 from assay.lab.session.validate import check_whole
 from assay.rl.policy import Policy
-from assay.runs.checkpoints import drop_optimizer
+from assay.runs.checkpoints import drop_optimizers
 from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, put_aside_unreadable
 from assay.runs.history import History, evaluation_records
 from assay.runs.judgement_journal import JudgementJournal
@@ -87,9 +86,9 @@ from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.registry import note_run
 from assay.runs.run_code import restore_code
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_steps, experiment_of
+from assay.runs.run_names import experiment_of
 from assay.runs.same_experiment import check_same, fresh_run, newest, refuse_existing
-from assay.runs.status import hold_run, read_status, stored_status, write_status
+from assay.runs.status import Status, change_status, hold_run, read_status, stored_status
 from assay.tasks.user_code import forget_changed_files
 from assay.train.loop import SourceShares, train
 
@@ -174,9 +173,7 @@ def check_ledger(session: Session, despite: str | None) -> None:
     """Raise InputError where the cost ledger lacks calls that it held at the newest checkpoint,
     unless a reason overrides that."""
     run = session.run
-    made = [
-        run.checkpoint(s, n) for s in session.experiment.stage for n in checkpoint_steps(run, s)
-    ]
+    made = [run.checkpoint(s, n) for s in session.experiment.stage for n in run.checkpoint_steps(s)]
     newest = made[-1] if made else run.path
     if not reason_of(despite):
         check_costs(run, newest)
@@ -196,8 +193,7 @@ def proceed(session: Session) -> None:
                 observer.begin(run)
                 work(session)
                 for name in stages:
-                    for step in checkpoint_steps(run, name):
-                        drop_optimizer(run.checkpoint(name, step))
+                    drop_optimizers(run.checkpoints(name), keep=0)
         finally:
             observer.end(run)
 
@@ -211,9 +207,8 @@ def noted(run: RunDirectory, observer: Observer) -> Iterator[None]:
         yield
     except AssayError as error:
         guards = error.guards if isinstance(error, RunFailure) else ()
-        note(run, status="failed", message=str(error), guard=" ".join(guards))
+        status = note(run, status="failed", message=str(error), guard=" ".join(guards))
         if guards:
-            status = stored_status(run.path)
             observer.report(run, status.stage, status.step, "guard")
         raise
     except KeyboardInterrupt:
@@ -225,17 +220,17 @@ def noted(run: RunDirectory, observer: Observer) -> Iterator[None]:
     note(run, status="finished", message="")
 
 
-def note(run: RunDirectory, **changes: str) -> None:
-    """Update the run's status file and the lab's index."""
+def note(run: RunDirectory, **changes: str) -> Status:
+    """Update the run's status file and the lab's index; returns the status."""
     if changes["status"] != "running":
         changes["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
-    write_status(run.path, replace(stored_status(run.path), **changes))  # type: ignore[arg-type]
+    status = change_status(run.path, **changes)
     note_run(run)
+    return status
 
 
 def work(session: Session) -> None:
     """Stages, then reports. Raises InputError before anything is written."""
-    refuse_other_renderings(session)
     answerer = answerer_of(session)
     manifest = answerer.manifest()
     if session.checked is not None:
@@ -267,14 +262,14 @@ def run_stage(session: Session, name: str) -> None:
     with within(f"stage.{name}"):
         visits = visits_per_epoch(stage, inputs)
         steps = steps_of(stage, visits)
-    done = checkpoint_steps(session.run, name)
+    done = session.run.checkpoint_steps(name)
     if done:
         check_guards(session.experiment, session.run, name, done[-1])
     choosing = selectors(session, name)
     chosen = chosen_by(session.run, session.experiment, name, bool(choosing))
     finished = done and done[-1] >= steps and chosen
     stages = list(session.experiment.stage)
-    later = any(checkpoint_steps(session.run, s) for s in stages[stages.index(name) + 1 :])
+    later = any(session.run.checkpoint_steps(s) for s in stages[stages.index(name) + 1 :])
     if finished and (later or is_whole(session.run, name, done[-1])):
         check_history(session.run, name, done[-1])
         return
@@ -287,17 +282,16 @@ def run_stage(session: Session, name: str) -> None:
         recorder = replace(recorder, costs=costs)
         made = ToolStage(session, name, stage.trainer, start_source(session, name))
         ToolTraining(made, recorder, costs).train()
-        choose(session, name)
-        return
-    # LoRA draws its first weights from torch's generator.
-    torch.manual_seed(session.seed)
-    opened = session.learner.policy(session.run, stage)
-    for words in opened.notes:
-        session.observer.note(f"{name}: {words}")
-    train_stage(session, name, stage, inputs, opened, visits)
+    else:
+        # LoRA draws its first weights from torch's generator.
+        torch.manual_seed(session.seed)
+        opened = session.learner.policy(session.run, stage)
+        for words in opened.notes:
+            session.observer.note(f"{name}: {words}")
+        train_stage(session, name, stage, inputs, opened, visits)
+        del opened
+        gc.collect()
     choose(session, name)
-    del opened
-    gc.collect()
 
 
 def stage_recorder(session: Session, name: str, visits: int, step: int) -> RunRecorder:

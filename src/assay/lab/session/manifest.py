@@ -499,7 +499,7 @@ def rows_still_there(session: Session) -> Trained | None:
         made = session.sets[name]
         if noted.get(name, {}).get("contents_sha256") != hash_contents(made.rows):
             return None
-    return trained_rows(session.experiment, session.sets)
+    return trained_rows(session.experiment.stage, session.sets)
 
 
 def check_base(session: Session) -> None:
