@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assay.data.conversation import dump_messages, parse_message
-from assay.data.episode import FULL_SCORE, Context, Turn, common, tokens_of
+from assay.data.episode import FULL_SCORE, Turn, common, tokens_of
 from assay.data.files import (
     atomic_path,
     holds_another,
@@ -224,11 +224,6 @@ def _keepable(value: Any) -> Any:
 def write_samples(file: Path, lines: Sequence[Line], run: Path | None = None) -> None:
     """Write the completions of one step of the run in folder `run`."""
     write_table(file, lines, SAMPLES, run)
-
-
-def prompt_sha256(context: Context | None) -> str | None:
-    """The fingerprint of a prompt in tokens; None of one that is no tokens."""
-    return sha256_text(canonical_json(list(context))) if isinstance(context, tuple) else None
 
 
 def read_columns(

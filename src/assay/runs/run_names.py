@@ -20,7 +20,7 @@ from assay.experiment.checkpoint_reference import (
 )
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import OTHER_RUN, StageSpec, start_of
+from assay.experiment.stage_tables import OTHER_RUN, StageSpec
 from assay.runs.checkpoints import check_checkpoint, read_selection
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs, folders_in, runs_of
@@ -161,8 +161,8 @@ def stage_start(run: RunDirectory, stage: StageSpec) -> Located:
     A name in another run means what it meant when this run was made, as its manifest says. Raises
     RunNotFound.
     """
-    if not stage.start.startswith(OTHER_RUN):
-        return located(run, start_of(stage))
+    if stage.starts_from is not None:
+        return located(run, stage.starts_from)
     for table in read_manifest(run).get("stages", {}).values():
         if table.get("start") == stage.start and "from" in table:
             noted = table["from"]
@@ -182,9 +182,9 @@ def recorded_place(root: Path, folder: str) -> Located:
 def recorded_start(run: RunDirectory, name: str, stage: StageSpec) -> CheckpointReference:
     """The start of a stage as the run's records know it: `base`, `sft.step-000040`, or step 0 of
     the stage itself where another run holds it. Raises RunNotFound."""
-    if stage.start.startswith(OTHER_RUN):
+    if stage.starts_from is None:
         return CheckpointReference(name, "step", 0)
-    return resolve_checkpoint(run, start_of(stage))
+    return resolve_checkpoint(run, stage.starts_from)
 
 
 def checkpoint_directory(run: RunDirectory, reference: CheckpointReference) -> Path:

@@ -14,7 +14,6 @@ from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     Rule,
     checkpoint_name,
-    parse_checkpoint,
 )
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SamplingStage
@@ -115,7 +114,7 @@ def choose(session: Session, stage: str) -> None:
 
 def rules_of(experiment: Experiment, stage: str) -> set[Rule]:
     """The rules by which starts and evaluations of an experiment name a checkpoint of a stage."""
-    named = [parse_checkpoint(each.start) for each in experiment.stage.values()]
+    named = [each.starts_from for each in experiment.stage.values()]
     named += [each for spec in experiment.evaluate.values() for each in spec.references]
     return {each.rule for each in named if each and each.stage == stage and each.rule is not None}
 

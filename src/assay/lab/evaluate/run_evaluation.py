@@ -15,6 +15,7 @@ from pathlib import Path
 
 from assay.data.episode import Completion, Reward
 from assay.data.files import lock
+from assay.data.hashing import prompt_sha256
 from assay.data.splits import conversation_of
 from assay.errors import InputError, RunFailure
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference, checkpoint_name
@@ -45,7 +46,6 @@ from assay.runs.records import (
     RecordWriter,
     conversation_columns,
     outcome,
-    prompt_sha256,
     read_columns,
 )
 from assay.tasks.helper_model import find_helper

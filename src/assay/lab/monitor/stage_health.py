@@ -9,7 +9,6 @@ from assay.errors import Finding, InputError, finding
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     checkpoint_name,
-    parse_checkpoint,
 )
 from assay.experiment.reward_tables import parts_of
 from assay.experiment.stage_tables import (
@@ -152,7 +151,7 @@ def unlearned(run: RunDirectory) -> list[Finding]:
 def same_as_before(run: RunDirectory, stage: str, spec: StageSpec) -> tuple[str, str] | None:
     """The last checkpoint of a stage, and the first before it with the same weights, the stage's
     start in the same run among them; None where there is none."""
-    steps, start = run.checkpoint_steps(stage), parse_checkpoint(spec.start)
+    steps, start = run.checkpoint_steps(stage), spec.starts_from
     names = [checkpoint_name(CheckpointReference(stage, "step", step)) for step in steps]
     if start is not None and start.stage is not None and run.checkpoint_steps(start.stage):
         names.insert(0, checkpoint_name(resolve_checkpoint(run, start)))

@@ -24,7 +24,7 @@ import torch
 
 from assay.data.episode import Context, Episode, Reward, Turn
 from assay.data.files import new_folder, write_checksums
-from assay.data.hashing import sha256_text
+from assay.data.hashing import prompt_sha256, sha256_text
 from assay.errors import InputError
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.lab.models.language_learner import language_model
@@ -51,7 +51,6 @@ from assay.runs.records import (
     OUTCOME,
     PROMPT,
     conversation_columns,
-    prompt_sha256,
     write_samples,
 )
 from assay.runs.run_directory import RunDirectory

@@ -241,7 +241,7 @@ def work(session: Session) -> None:
         write_manifest(session.run, manifest)
     for made in session.sets.values() if answerer.in_process else ():
         session.observer.note(describe(made, session.experiment.data[made.name]))
-    measure_judges(session)
+    measure_judges(answerer)
     for name in session.experiment.stage:
         run_stage(session, name)
     evaluations = answerer.evaluations().values()
