@@ -111,7 +111,7 @@ def start(
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
     alone = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
     with alone.sharing_workers() as session:
-        with lines_named(experiment):
+        with lines_named(experiment.origin):
             answerer_of(session).check()
             refuse_existing(root, experiment.name, new, experiment.seeds if beside else None)
             session.make_rows()

@@ -359,5 +359,5 @@ def generate_tables(
     nowhere = RunDirectory(root, experiment.name, "generate")
     session = Session(experiment, nowhere, experiment.seeds[0], observer)
     maker = dict(makers(session.labs))[scheme]
-    with lines_named(experiment):
+    with lines_named(experiment.origin):
         return maker.generate(session, name)
