@@ -4,7 +4,7 @@ The rules are in `judge.selection` and `judge.trends`; what they chose is stored
 Trains nothing; `run_evaluation` measures.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.data.episode import FULL_SCORE
@@ -204,17 +204,15 @@ def measure_reported(session: Session, evaluation: Evaluation) -> None:
         measure_stored(session, evaluation, reference)
 
 
-def named_checkpoints(run: RunDirectory, spec: EvaluateSpec) -> list[CheckpointReference]:
-    """The checkpoints of a run that an evaluation names, each by its step."""
-    named: list[CheckpointReference] = []
+def named_checkpoints(run: RunDirectory, spec: EvaluateSpec) -> Iterator[CheckpointReference]:
+    """The checkpoints of a run that an evaluation names, each by its step. Raises RunNotFound."""
     for each in spec.references:
         if each.stage is None or each.rule is not None:
-            named.append(resolve_checkpoint(run, each))
+            yield resolve_checkpoint(run, each)
             continue
         steps = run.checkpoint_steps(each.stage)
         if each.which == "last":
             steps = steps[-1:]
         elif each.which == "step":
             steps = [step for step in steps if step == each.step]
-        named += [CheckpointReference(each.stage, "step", step) for step in steps]
-    return named
+        yield from (CheckpointReference(each.stage, "step", step) for step in steps)

@@ -379,9 +379,9 @@ def lacking(run: RunDirectory, experiment: Experiment) -> dict[str, EvaluateSpec
     records = {record.name: record for record in evaluation_records(run)}
 
     def done(name: str, spec: EvaluateSpec) -> bool:
+        wanted = [*named_checkpoints(run, spec)]
         return name in records and all(
-            records[name].finished(run, checkpoint_name(reference))
-            for reference in named_checkpoints(run, spec)
+            records[name].finished(run, checkpoint_name(reference)) for reference in wanted
         )
 
     every = experiment.evaluate.items()
