@@ -8,11 +8,12 @@ import pytest
 
 from assay.errors import InputError
 from assay.experiment.experiment import Experiment
-from assay.lab.run.runner import fresh_run
+from assay.experiment.toml_write import experiment_toml
 from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.same_experiment import fresh_run
 from assay.runs.status import is_held
 
-EXPERIMENT = Experiment(name="demo", model="path:model", task="math")
+SPEC = experiment_toml(Experiment(name="demo", model="path:model", task="math"))
 
 
 def test_of_runs_that_begin_at_once_one_does_and_the_others_are_refused(tmp_path: Path) -> None:
@@ -23,7 +24,7 @@ def test_of_runs_that_begin_at_once_one_does_and_the_others_are_refused(tmp_path
     def begin() -> None:
         together.wait()
         try:
-            held.enter_context(fresh_run(tmp_path, EXPERIMENT, 1, new=False))
+            held.enter_context(fresh_run(tmp_path, "demo", 1, SPEC, new=False))
         except InputError as error:
             refused.append(str(error))
 
@@ -40,13 +41,13 @@ def test_of_runs_that_begin_at_once_one_does_and_the_others_are_refused(tmp_path
 
 
 def test_a_new_run_is_held_and_let_go(tmp_path: Path) -> None:
-    with fresh_run(tmp_path, EXPERIMENT, 1, new=False) as first:
+    with fresh_run(tmp_path, "demo", 1, SPEC, new=False) as first:
         assert is_held(first.path)
         with (
             pytest.raises(InputError, match="exists"),
-            fresh_run(tmp_path, EXPERIMENT, 1, new=False),
+            fresh_run(tmp_path, "demo", 1, SPEC, new=False),
         ):
             pass
-        with fresh_run(tmp_path, EXPERIMENT, 2, new=True) as second:
+        with fresh_run(tmp_path, "demo", 2, SPEC, new=True) as second:
             assert isinstance(second, RunDirectory) and second != first
     assert not is_held(first.path)

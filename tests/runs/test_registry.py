@@ -138,7 +138,7 @@ def test_a_damaged_run_keeps_what_it_may_need(lab, file: str) -> None:
 def test_references_are_read_from_manifests_and_records(lab):
     root, teacher, pupil = lab
     here, there = (f"runs/{run.name}/{run.id}" for run in (teacher, pupil))
-    assert references(root) == [
+    assert references(all_runs(root)) == [
         (f"{there}/manifest.json", f"{here}/checkpoints/sft/step-000008"),
         (
             f"{here}/evaluations/test-01234567/sft.step-000016.parquet",
@@ -202,7 +202,7 @@ def test_a_run_goes_with_its_own_records_and_then_frees_what_it_used(lab):
     assert list((root / "runs" / "pupil").iterdir()) == []
     guard_delete(root, teacher.checkpoint("sft", 8))
     delete_run(teacher)
-    assert references(root) == []
+    assert references(all_runs(root)) == []
 
 
 def test_what_is_marked_stays_whoever_asks(lab):
@@ -210,7 +210,7 @@ def test_what_is_marked_stays_whoever_asks(lab):
     record = measure(pupil, "base")
     mark_protected(pupil, record, "table 2 of the paper")
     place = record.relative_to(root).as_posix()
-    assert protected_paths(root) == {place: "table 2 of the paper"}
+    assert protected_paths(all_runs(root)) == {place: "table 2 of the paper"}
     for path in (record, record.parent, pupil.path, root):
         assert refusal(root, path) == f"{path}: {place} is protected: table 2 of the paper"
     guard_delete(root, pupil.checkpoint("sft", 8))

@@ -25,7 +25,6 @@ from assay.runs.run_names import (
     RunNotFound,
     RunReference,
     checkpoint_directory,
-    checkpoint_steps,
     find_run,
     parse_run_name,
     resolve_checkpoint,
@@ -192,7 +191,7 @@ def test_checkpoints_are_found_by_step_last_and_best(run):
     for step in (8, 16, 1000000):
         run.checkpoint("sft", step).mkdir(parents=True)
     (run.checkpoints("sft") / ".step-000024.part").mkdir()
-    assert checkpoint_steps(run, "sft") == [8, 16, 1000000]
+    assert run.checkpoint_steps("sft") == [8, 16, 1000000]
     assert directory(run, "sft.step-8") == run.checkpoint("sft", 8)
     assert directory(run, "sft.step-000016") == run.checkpoint("sft", 16)
     assert directory(run, "sft.last") == run.checkpoint("sft", 1000000)

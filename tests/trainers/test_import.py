@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from assay.cli.main import app
 from assay.data.episode import Episode, Turn
+from assay.data.hashing import prompt_sha256
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.judge.confounds import differences
@@ -33,7 +34,6 @@ from assay.models.precision import choose_precision
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.history import History, evaluation_records, measured_checkpoints
 from assay.runs.manifest_file import IMPORTED, read_manifest
-from assay.runs.records import prompt_sha256
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.runs.status import stored_status
 from tests.cli.conftest import answer, assert_one_line, call

@@ -24,7 +24,6 @@ from assay.engines.environments import MARK, installed
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of
-from assay.runs.run_names import checkpoint_steps
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import spawn
 from tests.sample_lines import read_samples
@@ -118,7 +117,7 @@ def is_whole(lab: Path, steps: int) -> RunDirectory:
     """The finished run, with every step, sample and checkpoint once."""
     (run,) = runs_of(lab, "tiny")
     assert [line["step"] for line in trained(lab)] == [*range(1, steps + 1)]
-    assert checkpoint_steps(run, "rl") == [*range(2, steps + 1, 2)]
+    assert run.checkpoint_steps("rl") == [*range(2, steps + 1, 2)]
     files = (run.samples("rl", step) for step in range(1, steps + 1))
     lines = [line for file in files for line in read_samples(file)]
     assert len(lines) == len({line["sample_id"] for line in lines}) == steps * 8
@@ -133,7 +132,7 @@ def test_killed_twice_a_run_ends_as_an_unbroken_one(lab: Path, tool: str, tmp_pa
     live.until(lambda: len(trained(lab)) >= 3)
     live.process.kill()
     live.process.wait()
-    first = checkpoint_steps(live.run, "rl")[-1]
+    first = live.run.checkpoint_steps("rl")[-1]
     while of_tool(live.run):
         time.sleep(0.05)
     live = Live(lab, "resume", "tiny")
@@ -144,7 +143,7 @@ def test_killed_twice_a_run_ends_as_an_unbroken_one(lab: Path, tool: str, tmp_pa
     between.children()[0].kill()
     assert live.process.wait() == 1
     assert "it was killed" in live.log.read_text() and not of_tool(live.run)
-    second = checkpoint_steps(live.run, "rl")[-1]
+    second = live.run.checkpoint_steps("rl")[-1]
     done = spawn("resume", "tiny", "--lab", lab)
     assert done.returncode == 0, done.stderr
     run = is_whole(lab, 12)

@@ -27,7 +27,6 @@ from assay.lab.run.runner import resume
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of
-from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import read_status
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, assert_one_line, call
@@ -129,12 +128,12 @@ def test_a_tool_that_dies_is_gone_on_from_its_checkpoint_and_nothing_is_recorded
     assert words in str(raised.value) and str(raised.value).endswith("trainers/rl/log")
     (run,) = runs_of(lab, "tiny")
     assert read_status(run.path).status == "failed"
-    assert steps(run) == [*range(1, orders["step"])] and checkpoint_steps(run, "rl") == [2]
+    assert steps(run) == [*range(1, orders["step"])] and run.checkpoint_steps("rl") == [2]
     told(monkeypatch)
     resume(run)
     asked = json.loads((run.trainer("rl") / "asked.json").read_text())
     assert Path(asked[asked.index("--resume_from_checkpoint") + 1]).name == "checkpoint-2"
-    assert steps(run) == [1, 2, 3, 4] and checkpoint_steps(run, "rl") == [2, 4]
+    assert steps(run) == [1, 2, 3, 4] and run.checkpoint_steps("rl") == [2, 4]
     ids = [each for step in samples(run).values() for each in step]
     assert len(ids) == len({*ids}) == 32
     assert [each["step"] for each in read_manifest(run)["time"]["went_on"]] == [2]
@@ -155,7 +154,7 @@ def test_a_tool_that_says_nothing_ends_the_run_which_goes_on(
     monkeypatch.setattr(trainer_export, "patience_seconds", patience_seconds)
     told(monkeypatch)
     resume(run)
-    assert steps(run) == [1, 2, 3, 4] and checkpoint_steps(run, "rl") == [2, 4]
+    assert steps(run) == [1, 2, 3, 4] and run.checkpoint_steps("rl") == [2, 4]
 
 
 def test_a_run_that_was_killed_takes_what_its_tool_had_done(
@@ -180,7 +179,7 @@ def test_a_run_that_was_killed_takes_what_its_tool_had_done(
 
     monkeypatch.setattr(Following, "take", after_it)
     resume(run)
-    assert steps(run) == [1, 2, 3, 4] and checkpoint_steps(run, "rl") == [2, 4]
+    assert steps(run) == [1, 2, 3, 4] and run.checkpoint_steps("rl") == [2, 4]
     assert not (output / "asked.json").exists()
 
 
@@ -211,7 +210,7 @@ def test_a_guard_stops_a_tool_at_its_step_however_far_the_tool_is(
     with pytest.raises(RunFailure, match="'low' stopped the run at rl step 2"):
         start(lab / "tiny.toml", root=lab)
     (run,) = runs_of(lab, "tiny")
-    assert read_status(run.path).guard == "low" and checkpoint_steps(run, "rl") == [2]
+    assert read_status(run.path).guard == "low" and run.checkpoint_steps("rl") == [2]
     assert steps(run) == [1, 2]
 
 

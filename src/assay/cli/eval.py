@@ -224,7 +224,7 @@ def trainer_export(
     from assay.lab.session.validate import read_whole
 
     experiment = read_whole(file, overrides, root)
-    with lines_named(experiment):
+    with lines_named(experiment.origin):
         made = export_for(root, experiment, tool, folder, **options)
     proof = made.proof
     shown = [f"{folder}: stage {made.stage} for {tool}, {made.rows:,} rows in the order of visits"]

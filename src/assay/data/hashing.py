@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
+from assay.data.episode import Context
 from assay.data.row import Message, Row, TextPart
 
 
@@ -24,6 +25,11 @@ def canonical_json(value: Any) -> str:
 def sha256_text(text: str) -> str:
     """The sha256 of the UTF-8 bytes of `text`, in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def prompt_sha256(context: Context | None) -> str | None:
+    """The fingerprint of a prompt in tokens; None of one that is no tokens."""
+    return sha256_text(canonical_json(list(context))) if isinstance(context, tuple) else None
 
 
 def content_id(value: Any) -> str:

@@ -361,7 +361,7 @@ def _started(name: str) -> RayPool:
     return pool
 
 
-def remove_leftovers(place: Path) -> None:
+def remove_dead_clusters(place: Path) -> None:
     """Remove what clusters of processes that were killed left behind in a folder."""
     for folder in place.glob("assay-ray-*-*"):
         owner = folder.name.split("-")[2]
@@ -382,7 +382,7 @@ def own_folder(name: str) -> Path:
         prefix = f"assay-ray-{os.getpid()}-"
         longest = os.fsencode(f"{place}/{prefix}00000000{SOCKET}")
         if len(longest) <= MOST_BYTES and os.access(place, os.W_OK):
-            remove_leftovers(Path(place))
+            remove_dead_clusters(Path(place))
             return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
     problem = (
         f"Ray's sockets take at most {MOST_BYTES} bytes of path, {len(SOCKET)} of them its own"

@@ -151,39 +151,37 @@ def first_error(
     return error
 
 
-def refuse(problems: Sequence[Problem], experiment: Experiment) -> None:
+def refuse(problems: Sequence[Problem], origin: ExperimentOrigin) -> None:
     """Raise InputError for problems of an experiment, if there are any."""
     if problems:
-        file, overrides = experiment.origin.file, experiment.origin.overrides
-        text = "" if file is None else read_text(file)
-        raise first_error(problems, file, text, [parse_override(each) for each in overrides])
+        text = "" if origin.file is None else read_text(origin.file)
+        settings = [parse_override(each) for each in origin.overrides]
+        raise first_error(problems, origin.file, text, settings)
 
 
 @contextmanager
-def lines_named(experiment: Experiment) -> Iterator[None]:
-    """Inside, an InputError of a field of the experiment also names its file and line, or the
+def lines_named(origin: ExperimentOrigin) -> Iterator[None]:
+    """Inside, an InputError of a field of an experiment also names its file and line, or the
     override that wrote the field."""
     try:
         yield
     except InputError as error:
-        name_line(error, experiment)
+        name_line(error, origin)
         raise
 
 
-def name_line(error: InputError, experiment: Experiment) -> None:
-    """Make an error of a field of the experiment name the file and line, or the override."""
+def name_line(error: InputError, origin: ExperimentOrigin) -> None:
+    """Make an error of a field of an experiment name the file and line, or the override."""
     path = tuple((error.field or "").split("."))
     if error.file is not None or path[0] not in Experiment.model_fields:
         return
-    file = experiment.origin.file
-    setting = _setting(path, [parse_override(each) for each in experiment.origin.overrides])
-    line = None
-    if setting is None and file is not None:
-        line = line_of(path, key_lines(read_text(file)))
+    setting, line = _setting(path, [parse_override(each) for each in origin.overrides]), None
+    if setting is None and origin.file is not None:
+        line = line_of(path, key_lines(read_text(origin.file)))
     InputError.__init__(
         error,
         error.problem,
-        file=place(setting.text) if setting else file,
+        file=place(setting.text) if setting else origin.file,
         line=line,
         field=error.field,
         fix=error.fix,

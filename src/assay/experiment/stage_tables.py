@@ -84,6 +84,12 @@ class CommonStage(RenderingSettings):
     """Settings that the tool lacks and trains without: `["importance"]`."""
 
     @property
+    def starts_from(self) -> CheckpointReference | None:
+        """The checkpoint of its own run that the stage starts from; None where it lies in another
+        run: `runs.run_names.stage_start` finds any."""
+        return parse_checkpoint(self.start)
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """The data sets, `NAME` or `NAME.dev`, that the stage trains on or is validated on."""
         return (self.data,) if self.validation is None else (self.data, self.validation)
@@ -423,13 +429,3 @@ def due_steps(every: int | EveryEpochs | None, stage: StageSpec, rows: int) -> f
 
 OTHER_RUN = "run:"
 """How a start begins that is a checkpoint of another run."""
-
-
-def start_of(stage: StageSpec) -> CheckpointReference:
-    """The checkpoint of its own run that a stage starts from; the spec has checked that it parses.
-
-    `runs.run_names.stage_start` finds a start in any run.
-    """
-    reference = parse_checkpoint(stage.start)
-    assert reference is not None
-    return reference

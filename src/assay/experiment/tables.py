@@ -19,6 +19,7 @@ from assay.experiment.base_table import (
     one_of,
     refused,
 )
+from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.data_tables import Take
 from assay.experiment.reward_tables import Reward, RewardSettings
 from assay.experiment.training_settings import SamplingSpec
@@ -61,6 +62,11 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
     """Options of the benchmark, such as `examples` in the prompt."""
     reward: Reward | None = None
     """Scores answers to `data`."""
+
+    @property
+    def references(self) -> list[CheckpointReference]:
+        """What `checkpoints` name; the experiment has checked that each of them parses."""
+        return [each for each in map(parse_checkpoint, self.checkpoints) if each is not None]
 
     def _conflicts(self) -> Refusals:
         if self.fewer and self.role == "select":

@@ -33,7 +33,6 @@ from assay.runs.checkpoints import read_selection
 from assay.runs.history import answers_in, evaluation_records
 from assay.runs.metrics import metric_columns
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_steps
 from assay.tasks.reward_signatures import question
 from assay.tasks.user_code import SCHEME
 
@@ -103,7 +102,7 @@ class Run:
         return {
             f"{stage}.step-{step:06d}": self.directory.checkpoint(stage, step)
             for stage in self.experiment.stage
-            for step in checkpoint_steps(self.directory, stage)
+            for step in self.directory.checkpoint_steps(stage)
         }
 
     @property

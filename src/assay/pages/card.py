@@ -8,7 +8,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.stage_tables import OTHER_RUN, start_of
 from assay.models.source import known_licence, parse_source
 from assay.pages import content, story
 from assay.pages.content import checkpoint_label
@@ -90,9 +89,8 @@ def stage_chain(facts: RunFacts, checkpoint: str) -> list[tuple[str, int]]:
     reference = parse_checkpoint(checkpoint)
     while reference is not None and reference.stage is not None and reference.step != 0:
         chain.insert(0, (reference.stage, reference.step or 0))
-        stage = facts.experiment.stage[reference.stage]
-        other = stage.start.startswith(OTHER_RUN)
-        reference = None if other else resolve_checkpoint(facts.run, start_of(stage))
+        start = facts.experiment.stage[reference.stage].starts_from
+        reference = start and resolve_checkpoint(facts.run, start)
     return chain
 
 

@@ -79,7 +79,7 @@ def _start(run: RunDirectory, stage: StageSpec) -> Located:
     try:
         return stage_start(run, stage)
     except RunNotFound:
-        return run, parse_checkpoint(stage.start) or CheckpointReference(None)
+        return run, stage.starts_from or CheckpointReference(None)
 
 
 def changes(node: LineageNode, words: Words, within: str = "") -> list[str]:
@@ -103,8 +103,7 @@ def changes(node: LineageNode, words: Words, within: str = "") -> list[str]:
 
 def _round_before(run: RunDirectory, stage: StageSpec) -> StageSpec | None:
     """The stage whose checkpoint was looked for: the gate may have kept an earlier one."""
-    reference = parse_checkpoint(stage.start)
-    if reference is None:
+    if (reference := stage.starts_from) is None:
         run, reference = _start(run, stage)
     stages = experiment_of(run).stage if run.spec.is_file() else {}
     return stages.get(reference.stage or "")
@@ -140,7 +139,7 @@ def origin_text(node: LineageNode, words: Words) -> str:
         return words("lineage.waits", start=visible(stage.start))
     checkpoint = checkpoint_name(reference)
     label = checkpoint_label(checkpoint, words)
-    if parse_checkpoint(stage.start) == parse_checkpoint(checkpoint):
+    if stage.starts_from == parse_checkpoint(checkpoint):
         return words("lineage.plain", checkpoint=label)
     return words("lineage.named", checkpoint=label, start=start_text(stage, words))
 

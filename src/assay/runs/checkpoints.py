@@ -69,15 +69,11 @@ def continuable(checkpoint: Path) -> bool:
 
 
 def drop_optimizers(folder: Path, keep: int) -> None:
-    """Remove the optimizer state of the checkpoints in a stage's folder but the `keep` newest."""
+    """Remove the optimizer state of the checkpoints in a stage's folder but the `keep` newest: the
+    others are no longer to be continued from."""
     steps = steps_in(folder)
     for step in steps[: len(steps) - keep]:
-        drop_optimizer(folder / step_name(step))
-
-
-def drop_optimizer(checkpoint: Path) -> None:
-    """Remove the optimizer state of a checkpoint: it is no longer to be continued from."""
-    (checkpoint / OPTIMIZER).unlink(missing_ok=True)
+        (folder / step_name(step) / OPTIMIZER).unlink(missing_ok=True)
 
 
 SELECTION = "selection.json"

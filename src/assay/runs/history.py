@@ -52,10 +52,9 @@ from assay.runs.run_directory import RunDirectory, folders_in
 from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json
 from assay.runs.run_names import (
     RunNotFound,
-    checkpoint_steps,
     experiment_of,
+    recorded_start,
     resolve_checkpoint,
-    start_name,
 )
 
 Line = Mapping[str, Any]
@@ -88,7 +87,7 @@ class Sample:
     facts: dict[str, Any] = field(default_factory=dict)
     advantage: float | None = None
     prompt: str | None = None
-    """See `records.prompt_sha256`."""
+    """See `hashing.prompt_sha256`."""
     cluster: str | None = None
     conversation: str | None = None
     """All that followed the prompt, JSON; None of a single answer."""
@@ -292,7 +291,7 @@ class History:
 
     def checkpoints(self, stage: str) -> list[int]:
         """The steps of a stage's finished checkpoints, in order."""
-        return checkpoint_steps(self.run, stage)
+        return self.run.checkpoint_steps(stage)
 
     def start(self, stage: str) -> str:
         """The start of a stage as records name it; "" if it is not known yet."""
@@ -300,7 +299,8 @@ class History:
         if chosen and chosen.start:
             return chosen.start
         try:
-            return start_name(self.run, stage, self.experiment.stage[stage])
+            start = recorded_start(self.run, stage, self.experiment.stage[stage])
+            return checkpoint_name(start)
         except RunNotFound:  # the stage before has left no checkpoint yet, or it was deleted
             return ""
 

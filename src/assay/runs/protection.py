@@ -4,7 +4,7 @@ A checkpoint is referenced by runs that start from it, by evaluation records tha
 sweeps that chose it. References from inside the deleted folder do not count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from assay.data.files import PART, remove_parts
@@ -17,7 +17,6 @@ from assay.runs.run_files import FIX, DamagedFile, read_json, write_json
 from assay.runs.run_names import (
     RunNotFound,
     checkpoint_directory,
-    checkpoint_steps,
     chosen_checkpoints,
     find_run,
     read_run_name,
@@ -29,9 +28,9 @@ Reference = tuple[str, str]
 """What needs something, and what it needs, as paths from the lab's root."""
 
 
-def references(root: Path) -> list[Reference]:
+def references(runs: Iterable[RunDirectory]) -> list[Reference]:
     """What the runs of a lab need."""
-    return sorted({each for run in all_runs(root) for each in _references_of(run)})
+    return sorted({each for run in runs for each in _references_of(run)})
 
 
 def _references_of(run: RunDirectory) -> set[Reference]:
@@ -73,7 +72,7 @@ def _adapter_starts(run: RunDirectory, stage: str, start: str) -> Iterator[Refer
         folder = checkpoint_directory(run, reference)
     except RunNotFound:
         return
-    for step in checkpoint_steps(run, stage):
+    for step in run.checkpoint_steps(stage):
         yield _inner(run, run.checkpoint(stage, step)), _inner(run, folder)
 
 
@@ -91,11 +90,11 @@ def read_protected(run: RunDirectory) -> dict[str, str]:
     return marked
 
 
-def protected_paths(root: Path) -> dict[str, str]:
+def protected_paths(runs: Iterable[RunDirectory]) -> dict[str, str]:
     """Protected paths from the lab's root, with the reasons; all of a run whose list of them cannot
     be read."""
     reasons: dict[str, str] = {}
-    for run in all_runs(root):
+    for run in runs:
         try:
             marked = read_protected(run)
         except InputError as error:
@@ -117,10 +116,11 @@ def guard_delete(root: Path, path: Path, within: Path | None = None) -> None:
     """
     here = _lab_path(root, path)
     inner = _lab_path(root, within or path)
-    for target, why in protected_paths(root).items():
+    runs = all_runs(root)
+    for target, why in protected_paths(runs).items():
         if _touch(here, target):
             raise InputError(f"{target} is protected: {why}", file=path)
-    for source, target in references(root):
+    for source, target in references(runs):
         if _touch(here, target) and not _inside(source, inner):
             fix = f"delete {source} first, if nobody needs it"
             raise InputError(f"{source} refers to {target}", file=path, fix=fix)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assay.data.conversation import dump_messages, parse_message
-from assay.data.episode import FULL_SCORE, Context, Turn, common, tokens_of
+from assay.data.episode import FULL_SCORE, Turn, common, tokens_of
 from assay.data.files import (
     atomic_path,
     holds_another,
@@ -226,11 +226,6 @@ def write_samples(file: Path, lines: Sequence[Line], run: Path | None = None) ->
     write_table(file, lines, SAMPLES, run)
 
 
-def prompt_sha256(context: Context | None) -> str | None:
-    """The fingerprint of a prompt in tokens; None of one that is no tokens."""
-    return sha256_text(canonical_json(list(context))) if isinstance(context, tuple) else None
-
-
 def read_columns(
     file: Path, columns: Sequence[str], optional: Sequence[str] = ()
 ) -> dict[str, list[Any]]:
@@ -352,13 +347,17 @@ class EvaluationRecord:
         """The record of one checkpoint."""
         return evaluations / self.key / f"{checkpoint}.parquet"
 
+    def parts(self, evaluations: Path, checkpoint: str) -> Path:
+        """The folder of a record's chunks until it is complete."""
+        return self.file(evaluations, checkpoint).with_suffix(".parts")
+
     def finished(self, run: RunDirectory, checkpoint: str) -> bool:
         """Whether the record of a checkpoint is complete; removes chunks that a kill left beside
         it."""
-        file = self.file(run.evaluations, checkpoint)
-        if file.exists():
-            shutil.rmtree(file.with_suffix(".parts"), ignore_errors=True)
-        return file.exists()
+        there = self.file(run.evaluations, checkpoint).exists()
+        if there:
+            shutil.rmtree(self.parts(run.evaluations, checkpoint), ignore_errors=True)
+        return there
 
 
 class RecordWriter:
@@ -367,7 +366,7 @@ class RecordWriter:
     def __init__(self, evaluations: Path, record: EvaluationRecord, checkpoint: str):
         self.run = evaluations.parent
         self.file = record.file(evaluations, checkpoint)
-        self.parts = self.file.with_suffix(".parts")
+        self.parts = record.parts(evaluations, checkpoint)
         self.record = record
 
     def __enter__(self) -> Self:

@@ -20,6 +20,7 @@ from assay.runs.status import STATUS, Status, write_status
 RUNS = "runs"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ID = re.compile(r"[A-Za-z0-9-]+")
+_STEP = re.compile(r"step-([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,12 @@ class RunDirectory:
     def checkpoint(self, stage: str, step: int) -> Path:
         """The folder of one checkpoint."""
         return self.checkpoints(stage) / f"step-{step:06d}"
+
+    def checkpoint_steps(self, stage: str) -> list[int]:
+        """The steps of the finished checkpoints of a stage, in order."""
+        folder = self.checkpoints(stage)
+        names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+        return sorted(int(m[1]) for name in names if (m := _STEP.fullmatch(name)))
 
     def trainer(self, stage: str) -> Path:
         """The folder in which another tool trains a stage."""

@@ -16,23 +16,21 @@ from assay.errors import InputError, nearest
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     Rule,
-    checkpoint_name,
     parse_checkpoint,
 )
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import OTHER_RUN, StageSpec, start_of
+from assay.experiment.stage_tables import OTHER_RUN, StageSpec
 from assay.runs.checkpoints import check_checkpoint, read_selection
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs, folders_in, runs_of
 from assay.runs.run_files import FIX, DamagedFile, as_entry, check_listed, read_json, write_json
-from assay.runs.status import stored_status
+from assay.runs.status import seed_or_damage
 
 _PATTERN = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,254})"
     r"(?:/(?P<id>[A-Za-z0-9-]{1,255})|#(?P<seed>-?[0-9]{1,19}))?(?:@(?P<checkpoint>.+))?"
 )
-_STEP = re.compile(r"step-([0-9]+)")
 WINNER = "winner"
 """What stands for a checkpoint in the name of a sweep's winner."""
 
@@ -102,7 +100,7 @@ def find_run(root: Path, reference: RunReference) -> RunDirectory:
         matches = [r for r in runs if reference.id in (r.id, r.id.rpartition("-")[2])][:1]
         what, fix = f"run {reference.id!r}", nearest(reference.id, [run.id for run in runs])
     elif reference.seed is not None:
-        seeds = {run: seed_or_damage(run) for run in runs}
+        seeds = {run: seed_or_damage(run.path) for run in runs}
         matches = [run for run in runs if seeds[run] == reference.seed][-1:]
         known = ", ".join(map(str, sorted(set(seeds.values()), key=str)))
         what, fix = f"run with seed {reference.seed}", f"it has seeds {known}"
@@ -111,13 +109,6 @@ def find_run(root: Path, reference: RunReference) -> RunDirectory:
     if not matches:
         raise RunNotFound(f"{runs[0].name!r} has no {what}", fix=fix)
     return matches[0]
-
-
-def checkpoint_steps(run: RunDirectory, stage: str) -> list[int]:
-    """The steps of the finished checkpoints of a stage, in order."""
-    folder = run.checkpoints(stage)
-    names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
-    return sorted(int(m[1]) for name in names if (m := _STEP.fullmatch(name)))
 
 
 def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> CheckpointReference:
@@ -134,7 +125,7 @@ def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> Che
             return reference
     if reference.which == "all":
         raise RunNotFound(f"{run}: 'all' is no single checkpoint", fix="name a stage's checkpoint")
-    steps = checkpoint_steps(run, reference.stage)
+    steps = run.checkpoint_steps(reference.stage)
     if not steps:
         known = ", ".join(folder.name for folder in folders_in(run.path / "checkpoints"))
         fix = f"it has checkpoints of {known}" if known else "it has no checkpoints yet"
@@ -170,8 +161,8 @@ def stage_start(run: RunDirectory, stage: StageSpec) -> Located:
     A name in another run means what it meant when this run was made, as its manifest says. Raises
     RunNotFound.
     """
-    if not stage.start.startswith(OTHER_RUN):
-        return located(run, start_of(stage))
+    if stage.starts_from is not None:
+        return located(run, stage.starts_from)
     for table in read_manifest(run).get("stages", {}).values():
         if table.get("start") == stage.start and "from" in table:
             noted = table["from"]
@@ -188,12 +179,12 @@ def recorded_place(root: Path, folder: str) -> Located:
     return RunDirectory(root, name, id_), CheckpointReference(stage, "step", number)
 
 
-def start_name(run: RunDirectory, name: str, stage: StageSpec) -> str:
-    """The start of a stage as the run's records name it: `base`, `sft.step-000040`, or step 0 of
+def recorded_start(run: RunDirectory, name: str, stage: StageSpec) -> CheckpointReference:
+    """The start of a stage as the run's records know it: `base`, `sft.step-000040`, or step 0 of
     the stage itself where another run holds it. Raises RunNotFound."""
-    if stage.start.startswith(OTHER_RUN):
-        return checkpoint_name(CheckpointReference(name, "step", 0))
-    return checkpoint_name(resolve_checkpoint(run, start_of(stage)))
+    if stage.starts_from is None:
+        return CheckpointReference(name, "step", 0)
+    return resolve_checkpoint(run, stage.starts_from)
 
 
 def checkpoint_directory(run: RunDirectory, reference: CheckpointReference) -> Path:
@@ -224,14 +215,6 @@ def _chosen(run: RunDirectory, stage: str, rule: Rule) -> CheckpointReference:
         what = "the best" if rule == "gate" else f"a checkpoint by {rule}"
         raise RunNotFound(f"{run} has not chosen {what} of {stage!r}", fix=f"take {stage}.last")
     return checkpoint
-
-
-def seed_or_damage(run: RunDirectory) -> int | str:
-    """A run's seed, or the error of its status file, which equals no seed."""
-    try:
-        return stored_status(run.path).seed
-    except DamagedFile as error:
-        return str(error)
 
 
 def experiment_of(run: RunDirectory) -> Experiment:

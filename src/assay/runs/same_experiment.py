@@ -1,11 +1,13 @@
 """Finds the runs of one experiment by name and settings, and separates those that cannot be read.
 
 A damaged run is listed with its reason, so that it never hides the others. A run that was asked for
-by name is read, and its damage raised, where it is used. Starts and resumes nothing.
+by name is read, and its damage raised, where it is used. Makes the folder of a new one; starts and
+resumes nothing.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,22 @@ from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EngineSpec
 from assay.judge.confounds import differences
+from assay.runs.cost_ledger import take_ledger
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import read_manifest
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.protection import remove_run
+from assay.runs.registry import check_index
+from assay.runs.run_code import keep_code
+from assay.runs.run_directory import RunDirectory, create_run, runs_of
 from assay.runs.run_names import experiment_of
-from assay.runs.status import is_held, read_status, stored_status
+from assay.runs.status import (
+    hold_lab,
+    hold_run,
+    is_held,
+    read_status,
+    seed_or_damage,
+    stored_status,
+)
 
 
 def begun(root: Path, name: str) -> list[RunDirectory]:
@@ -26,8 +39,12 @@ def begun(root: Path, name: str) -> list[RunDirectory]:
 
     A run that failed before it had a manifest has nothing to resume.
     """
-    runs = runs_of(root, name)
-    return [run for run in runs if run.manifest.exists() or is_held(run.path)]
+    return [run for run in runs_of(root, name) if has_begun(run)]
+
+
+def has_begun(run: RunDirectory) -> bool:
+    """Whether a run is live or has a manifest."""
+    return run.manifest.exists() or is_held(run.path)
 
 
 BIRTH = re.compile(
@@ -40,7 +57,7 @@ BIRTH = re.compile(
 def never_begun(root: Path, name: str) -> list[RunDirectory]:
     """The runs of a name whose process ended before they had a manifest, oldest first; not those
     that hold anything else. The caller holds the lab."""
-    runs = (run for run in runs_of(root, name) if run not in begun(root, name))
+    runs = (run for run in runs_of(root, name) if not has_begun(run))
     return [run for run in runs if all(BIRTH.fullmatch(p.name) for p in run.path.iterdir())]
 
 
@@ -54,6 +71,39 @@ def way_on(run: RunDirectory) -> str:
     if status.guard:
         return f"{status.message}; 'assay resume {run.name} --past-guard', or --new for another"
     return f"it is {status.status}: 'assay resume {run.name}', or start another with --new"
+
+
+def refuse_existing(root: Path, name: str, new: bool, seeds: Sequence[int] | None = None) -> None:
+    """Raise InputError if the name has started runs (of some `seeds`), unless another is wanted."""
+    earlier = begun(root, name)
+    if seeds is not None:
+        earlier = [run for run in earlier if seed_or_damage(run.path) in seeds]
+    if earlier and not new:
+        problem = f"a run named {name!r} exists"
+        raise InputError(problem, fix=way_on(earlier[-1]))
+
+
+@contextmanager
+def fresh_run(
+    root: Path, name: str, seed: int, spec: str, *, new: bool, beside: bool = False
+) -> Iterator[RunDirectory]:
+    """A new run of `spec` (TOML), held by this process from the instant that others can see it,
+    `beside` runs of other seeds.
+
+    It takes the place of runs that ended before they had a manifest, and their ledger. Raises
+    InputError.
+    """
+    with ExitStack() as held:
+        with hold_lab(root):
+            refuse_existing(root, name, new, [seed] if beside else None)
+            check_index(root)
+            run = create_run(root, name, seed=seed, spec=spec, new=True)
+            held.enter_context(hold_run(run.path))
+            keep_code(run)
+            for dead in never_begun(root, name):
+                if take_ledger(dead, run):
+                    remove_run(dead)
+        yield run
 
 
 def newest(root: Path, name: str, seed: int) -> RunDirectory | None:

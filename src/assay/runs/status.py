@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from assay.data.files import PART, holds_another, lock, locked
 from assay.errors import InputError
@@ -57,6 +57,14 @@ def write_status(run: Path, status: Status) -> None:
     write_json(run / STATUS, status)
 
 
+def change_status(run: Path, **changes: Any) -> Status:
+    """Store other values of the status of the run in folder `run`; returns it. Raises
+    DamagedFile."""
+    status = replace(stored_status(run), **changes)
+    write_status(run, status)
+    return status
+
+
 def read_status(run: Path) -> Status:
     """The status of the run in folder `run`; `interrupted` where its process is gone."""
     # The lock is checked first: a run that finishes in between must not look interrupted.
@@ -77,6 +85,15 @@ def stored_status(run: Path) -> Status:
     if other := holds_another(file, status.run and f"{status.run}/{STATUS}"):
         raise DamagedFile(other, file=file, fix=FIX)
     return status
+
+
+def seed_or_damage(run: Path) -> int | str:
+    """The seed of the run in folder `run`, or the error of its status file, which equals no
+    seed."""
+    try:
+        return stored_status(run).seed
+    except DamagedFile as error:
+        return str(error)
 
 
 @contextmanager

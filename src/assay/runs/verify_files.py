@@ -28,7 +28,6 @@ from assay.runs.metrics import lost_history, read_metrics
 from assay.runs.records import check_record
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import LIST, check_listed, listed_files, whole_lines
-from assay.runs.run_names import checkpoint_steps
 from assay.runs.status import is_held, stored_status
 
 CHANGING = re.compile(
@@ -182,7 +181,7 @@ def _metrics_faults(run: RunDirectory) -> list[Fault]:
     """The first thing that is wrong with the metrics."""
     name = run.metrics.name
     stages = sorted(p.name for p in run.path.glob("checkpoints/*") if p.is_dir())
-    places = [run.checkpoint(s, step) for s in stages for step in checkpoint_steps(run, s)]
+    places = [run.checkpoint(s, step) for s in stages for step in run.checkpoint_steps(s)]
     own = [place for place in places if not misplaced(place)]
     lost: list[str] = []
 

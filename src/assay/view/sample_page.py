@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
+from assay.data.hashing import prompt_sha256
 from assay.data.row import Message, Row
 from assay.errors import AssayError, InputError
 from assay.lab.data.prepare import rows_by_id
@@ -38,7 +39,6 @@ from assay.runs.manifest_file import read_manifest
 from assay.runs.records import (
     PROMPT,
     outcome,
-    prompt_sha256,
     read_columns,
     stored_messages,
     transcript,

@@ -9,7 +9,6 @@ import torch
 
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.stage_tables import start_of
 from assay.lab.session import session
 from assay.lab.session.session import Session
 from assay.models.load import load_model
@@ -131,7 +130,8 @@ def test_a_run_source_takes_a_merged_adapter_and_refers_to_its_checkpoint(
     again = model_of(Session(*whole(lab, "next")), parse_checkpoint("base"))  # type: ignore[arg-type]
     for a, b in zip(merged.parameters(), again.parameters(), strict=True):
         torch.testing.assert_close(a, b)
-    assert start_of(tiny.experiment.stage["tuned"]).stage == "weighted"
+    begin = tiny.experiment.stage["tuned"].starts_from
+    assert begin is not None and begin.stage == "weighted"
     (cached,) = tmp_path.glob("merged/*/model.safetensors")
     content = cached.read_bytes()
     cached.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))

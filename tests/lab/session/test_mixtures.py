@@ -26,7 +26,6 @@ from assay.lab.session.manifest import make_manifest
 from assay.lab.session.session import Session
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_steps
 from assay.tasks.task import task
 from tests.data.chat import tokenizer
 from tests.from_files import start
@@ -227,7 +226,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 def test_a_run_on_a_mixture_says_where_its_rows_came_from(run: RunDirectory) -> None:
     lines_ = read_metrics(run.metrics)
     sft, rl = ([line for line in lines_ if line["stage"] == name] for name in ("sft", "rl"))
-    assert len(sft) == 6 and checkpoint_steps(run, "sft") == [2, 4, 6]
+    assert len(sft) == 6 and run.checkpoint_steps("sft") == [2, 4, 6]
     for epoch in (sft[:2], sft[2:4], sft[4:]):
         assert sum(line["source_share/more"] for line in epoch) == pytest.approx(0.5)
     for line in rl:

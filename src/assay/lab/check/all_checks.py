@@ -186,7 +186,7 @@ def check_experiment(
             _ = session.sets
         translations(session)
     except InputError as error:
-        name_line(error, experiment)
+        name_line(error, experiment.origin)
         where = ":".join(str(part) for part in (error.file, error.line) if part is not None)
         what = f"{error.field}: {error.problem}" if error.field else error.problem
         fix = error.fix or "correct it and check again"

@@ -12,8 +12,8 @@ import torch
 from assay.data.episode import Episode
 from assay.data.splits import visits
 from assay.errors import Finding
-from assay.experiment.checkpoint_reference import BASE, CheckpointReference, parse_checkpoint
-from assay.experiment.stage_tables import OTHER_RUN, SamplingStage
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
+from assay.experiment.stage_tables import SamplingStage
 from assay.judge.health_rules import SIGNAL_WARNING
 from assay.judge.intervals import Interval, wilson
 from assay.lab.check.subject import Number, Seen, Subject
@@ -54,10 +54,9 @@ def start_of_stage(
     """The run and the checkpoint that the stage would start from, and its name; None where it is
     still to be trained: the base model in its place would tell of another model."""
     session = subject.session
-    if stage.start.startswith(OTHER_RUN):
+    if (reference := stage.starts_from) is None:
         return session.run, CheckpointReference(name, "step", 0), stage.start
-    reference = parse_checkpoint(stage.start)
-    if reference is None or reference.stage is None:
+    if reference.stage is None:
         return session.run, BASE, "base"
     for run in reversed(runs_of(session.run.root, session.experiment.name)):
         try:

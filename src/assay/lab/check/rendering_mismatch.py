@@ -19,9 +19,8 @@ from assay.data.renderings.template import PROBE, RenderingError
 from assay.data.row import Message, Row
 from assay.errors import Finding, InputError
 from assay.experiment.base_table import RenderingSettings
-from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import OTHER_RUN, SftStage, StageSpec, start_of
+from assay.experiment.stage_tables import SftStage, StageSpec
 from assay.experiment.training_settings import LoraAdapt
 from assay.lab.check.subject import (
     Gold,
@@ -69,8 +68,8 @@ def partings(
     measured = dict.fromkeys(
         (reference.stage, name)
         for name, evaluation in experiment.evaluate.items()
-        for reference in map(parse_checkpoint, evaluation.checkpoints)
-        if reference is not None and reference.stage is not None
+        for reference in evaluation.references
+        if reference.stage is not None
     )
     for stage, name in measured:
         spec, place = experiment.stage[stage], f"evaluate.{name}"
@@ -249,8 +248,7 @@ def differing(subject: Subject) -> Seen:
         )
         yield Finding(severity, what, difference, f"use one rendering, or {fix}")
     for name, stage in session.experiment.stage.items():
-        reference = parse_checkpoint(stage.start)  # None for a start in another run
-        if reference is None or (before := reference.stage) is None:
+        if (start := stage.starts_from) is None or (before := start.stage) is None:
             continue
         below = session.experiment.stage[before]
         rows = [("row", row) for row in spread(find_part(session.sets, below.data), COMPARED)]
@@ -340,9 +338,9 @@ def trained(subject: Subject) -> Seen:
 def on_the_models_embedding(experiment: Experiment, stage: StageSpec) -> bool:
     """Whether a stage trains an adapter and its model's embedding is as it was loaded."""
     while isinstance(stage.adapt, LoraAdapt):
-        if stage.start.startswith(OTHER_RUN) or (below := start_of(stage).stage) is None:
+        if (start := stage.starts_from) is None or start.stage is None:
             return True
-        stage = experiment.stage[below]
+        stage = experiment.stage[start.stage]
     return False
 
 

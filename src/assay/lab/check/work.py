@@ -25,7 +25,6 @@ from assay.data.files import built_once, cache_root
 from assay.data.hashing import content_id
 from assay.data.splits import packs_of
 from assay.errors import Finding, InputError, time_range
-from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
     DistillStage,
@@ -230,13 +229,13 @@ def checkpoint_count(subject: Subject, stage: StageSpec) -> int:
 def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject) -> list[int]:
     """Number of items for each measured checkpoint. A selecting evaluation measures the stages'
     starts as well."""
-    references = [parse_checkpoint(text) for text in evaluation.spec.checkpoints]
-    stages = {reference.stage for reference in references if reference and reference.stage}
+    references = evaluation.spec.references
+    stages = {reference.stage for reference in references if reference.stage}
     items, fewer = len(evaluation.items), evaluation.spec.fewer
     counts = [items] * (len(stages) if evaluation.spec.role == "select" else 0)
     for reference in references:
         count = 1
-        if reference is not None and reference.stage is not None and reference.which == "all":
+        if reference.stage is not None and reference.which == "all":
             stage = experiment.stage[reference.stage]
             count = checkpoint_count(subject, stage)
         counts += [fewer.get((reference and reference.stage) or "base", items)] * count

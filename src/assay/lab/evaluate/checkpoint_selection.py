@@ -4,7 +4,7 @@ The rules are in `judge.selection` and `judge.trends`; what they chose is stored
 Trains nothing; `run_evaluation` measures.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.data.episode import FULL_SCORE
@@ -13,10 +13,11 @@ from assay.errors import InputError
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     Rule,
-    parse_checkpoint,
+    checkpoint_name,
 )
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SamplingStage
+from assay.experiment.tables import EvaluateSpec
 from assay.judge.selection import longest_rise, promote
 from assay.lab.evaluate.local_answerer import LocalAnswerer
 from assay.lab.evaluate.run_evaluation import measure, measure_stored
@@ -36,17 +37,17 @@ from assay.runs.checkpoints import (
 from assay.runs.history import History
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_steps, resolve_checkpoint, start_name
+from assay.runs.run_names import recorded_start, resolve_checkpoint
 
 
 def selectors(session: Session, stage: str) -> list[Evaluation]:
     """The selecting evaluations of a stage."""
-    evaluations = []
-    for evaluation in session.evaluations.values():
-        references = map(parse_checkpoint, evaluation.spec.checkpoints)
-        if evaluation.spec.role == "select" and any(r and r.stage == stage for r in references):
-            evaluations.append(evaluation)
-    return evaluations
+    return [
+        evaluation
+        for evaluation in session.evaluations.values()
+        if evaluation.spec.role == "select"
+        and any(reference.stage == stage for reference in evaluation.spec.references)
+    ]
 
 
 def select(session: Session, stage: str, policy: Policy, step: int) -> None:
@@ -55,13 +56,12 @@ def select(session: Session, stage: str, policy: Policy, step: int) -> None:
         measure(session, evaluation, LocalAnswerer(session, policy), f"{stage}.step-{step:06d}")
 
 
-def measure_start(session: Session, stage: str) -> None:
-    """Measure what a stage starts from with its selecting evaluation: a later checkpoint must be
-    better than that."""
-    for evaluation in selectors(session, stage)[:1]:
-        reference = parse_checkpoint(own_start(session, stage))
-        assert reference is not None
-        measure_stored(session, evaluation, reference)
+def measure_start(session: Session, stage: str, evaluation: Evaluation) -> str:
+    """Measure what a stage starts from, which a later checkpoint must be better than; returns how
+    records name it."""
+    start = recorded_start(session.run, stage, session.experiment.stage[stage])
+    measure_stored(session, evaluation, start)
+    return checkpoint_name(start)
 
 
 def choose_level(session: Session, name: str) -> None:
@@ -71,8 +71,8 @@ def choose_level(session: Session, name: str) -> None:
     curriculum = stage.curriculum if isinstance(stage, SamplingStage) else None
     if curriculum is None or curriculum.by is None or read_level(session.run.path, name):
         return
-    measure_start(session, name)
-    evaluation, start = selectors(session, name)[0], own_start(session, name)
+    evaluation = selectors(session, name)[0]
+    start = measure_start(session, name, evaluation)
     scores = read_scores(session.run, evaluation.record, start)
     items = {item.id: item for item in evaluation.items}
     right: dict[Any, list[bool]] = {}
@@ -98,21 +98,25 @@ def choose(session: Session, stage: str) -> None:
     The gate keeps the start unless a later checkpoint is shown better; it decides wherever dev
     items are looked at. The other rules choose where a start or an evaluation asks for them.
     """
-    rules = rules_of(session.experiment, stage)
-    chosen = []
-    for evaluation in selectors(session, stage)[:1]:
-        chosen += by_dev_items(session, stage, evaluation, rules)
-    if "reward_trend" in rules:
-        chosen.append(by_reward_trend(session, stage))
-    write_selections(session.run.path, stage, chosen)
+    run, rules = session.run, rules_of(session.experiment, stage)
+    evaluations, by_trend = selectors(session, stage)[:1], "reward_trend" in rules
+    if not evaluations and not by_trend:
+        return
+    start = checkpoint_name(recorded_start(run, stage, session.experiment.stage[stage]))
+    steps, chosen = run.checkpoint_steps(stage), list[Selection]()
+    for evaluation in evaluations:
+        names = {step: f"{stage}.step-{step:06d}" for step in steps}
+        chosen += by_dev_items(run, evaluation, rules, start, names)
+    if by_trend:
+        chosen.append(by_reward_trend(History(run).lines(stage), stage, start, steps))
+    write_selections(run.path, stage, chosen)
 
 
 def rules_of(experiment: Experiment, stage: str) -> set[Rule]:
     """The rules by which starts and evaluations of an experiment name a checkpoint of a stage."""
-    names = [each.start for each in experiment.stage.values()]
-    names += [name for each in experiment.evaluate.values() for name in each.checkpoints]
-    references = [reference for reference in map(parse_checkpoint, names) if reference is not None]
-    return {each.rule for each in references if each.stage == stage and each.rule is not None}
+    named = [each.starts_from for each in experiment.stage.values()]
+    named += [each for spec in experiment.evaluate.values() for each in spec.references]
+    return {each.rule for each in named if each and each.stage == stage and each.rule is not None}
 
 
 def chosen_by(run: RunDirectory, experiment: Experiment, stage: str, selecting: bool) -> bool:
@@ -124,14 +128,15 @@ def chosen_by(run: RunDirectory, experiment: Experiment, stage: str, selecting: 
 
 
 def by_dev_items(
-    session: Session, stage: str, evaluation: Evaluation, rules: Collection[Rule]
+    run: RunDirectory,
+    evaluation: Evaluation,
+    rules: Collection[Rule],
+    start: str,
+    names: Mapping[int, str],
 ) -> list[Selection]:
-    """What the gate chooses, and the best dev score where it is asked for."""
-    start = own_start(session, stage)
-    names = {step: f"{stage}.step-{step:06d}" for step in checkpoint_steps(session.run, stage)}
-    scores = {
-        name: read_scores(session.run, evaluation.record, name) for name in (start, *names.values())
-    }
+    """What the gate chooses of a stage's start and its checkpoints by step, and the best dev score
+    where it is asked for."""
+    scores = {name: read_scores(run, evaluation.record, name) for name in (start, *names.values())}
     promotion = promote(scores[start], {step: scores[name] for step, name in names.items()})
     evidence = tuple(
         DevLook(
@@ -156,14 +161,13 @@ def by_dev_items(
     ]
 
 
-def by_reward_trend(session: Session, stage: str) -> Selection:
-    """The checkpoint at the end of the longest shown rise of the stage's rewards; without one, the
-    start."""
-    start = own_start(session, stage)
-    lines = History(session.run).lines(stage)
+def by_reward_trend(
+    lines: Sequence[Mapping[str, Any]], stage: str, start: str, checkpoints: Sequence[int]
+) -> Selection:
+    """The checkpoint at the end of the longest shown rise of the rewards in a stage's lines;
+    without one, the start."""
     steps = [line["step"] for line in lines]
     rewards = [line.get("reward_mean") for line in lines]
-    checkpoints = checkpoint_steps(session.run, stage)
     best = longest_rise(steps, rewards, checkpoints)
     if best is None:
         return Selection(start, start, "", None, len(checkpoints), "reward_trend")
@@ -182,11 +186,6 @@ def by_reward_trend(session: Session, stage: str) -> Selection:
     return Selection(name, start, "", None, len(checkpoints), "reward_trend", rise=rise)
 
 
-def own_start(session: Session, stage: str) -> str:
-    """The start of a stage as records name it."""
-    return start_name(session.run, stage, session.experiment.stage[stage])
-
-
 def measure_bases(session: Session, evaluations: Iterable[Evaluation]) -> None:
     """Measure `base` with the selecting evaluations that list it: a recommendation against it needs
     its scores, also where no stage of theirs starts from it."""
@@ -195,24 +194,21 @@ def measure_bases(session: Session, evaluations: Iterable[Evaluation]) -> None:
             measure_stored(session, evaluation, CheckpointReference(None))
 
 
-def report(session: Session, evaluation: Evaluation) -> None:
+def measure_reported(session: Session, evaluation: Evaluation) -> None:
     """Measure every checkpoint that a reporting evaluation names and that was not measured yet."""
-    for text in evaluation.spec.checkpoints:
-        for reference in expand(session.run, text):
-            measure_stored(session, evaluation, reference)
+    for reference in named_checkpoints(session.run, evaluation.spec):
+        measure_stored(session, evaluation, reference)
 
 
-def expand(run: RunDirectory, text: str) -> list[CheckpointReference]:
-    """The checkpoints of a run that a name means, each by its step."""
-    reference = parse_checkpoint(text)
-    assert reference is not None
-    if reference.stage is None:
-        return [reference]
-    if reference.rule is not None:
-        return [resolve_checkpoint(run, reference)]
-    steps = checkpoint_steps(run, reference.stage)
-    if reference.which == "last":
-        steps = steps[-1:]
-    elif reference.which == "step":
-        steps = [s for s in steps if s == reference.step]
-    return [CheckpointReference(reference.stage, "step", step) for step in steps]
+def named_checkpoints(run: RunDirectory, spec: EvaluateSpec) -> Iterator[CheckpointReference]:
+    """The checkpoints of a run that an evaluation names, each by its step. Raises RunNotFound."""
+    for each in spec.references:
+        if each.stage is None or each.rule is not None:
+            yield resolve_checkpoint(run, each)
+            continue
+        steps = run.checkpoint_steps(each.stage)
+        if each.which == "last":
+            steps = steps[-1:]
+        elif each.which == "step":
+            steps = [step for step in steps if step == each.step]
+        yield from (CheckpointReference(each.stage, "step", step) for step in steps)

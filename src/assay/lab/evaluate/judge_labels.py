@@ -19,7 +19,7 @@ from assay.data.splits import conversation_of
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardPart, RewardSettings, parts_of
 from assay.experiment.stage_tables import SftStage
-from assay.lab.evaluate.run_evaluation import answerer_of
+from assay.lab.evaluate.answerer import Answerer
 from assay.lab.session.manifest import asked_helpers
 from assay.lab.session.reward_parts import OpenedRubric, open_rubric
 from assay.lab.session.session import Session
@@ -82,21 +82,23 @@ def rubrics_in(session: Session) -> list[Use]:
     return list(uses.values())
 
 
-def measure_judges(session: Session) -> None:
+def measure_judges(answerer: Answerer) -> None:
     """Have the judge of every rubric that names labels grade their answers, and store what it says.
     Raises InputError for labels that cannot be used."""
-    for use in rubrics_in(session):
+    for use in rubrics_in(answerer.session):
         if use.opened.labels is not None:
-            judge_labelled(session, use, use.opened.labels)
+            judge_labelled(answerer, use, use.opened.labels)
 
 
-def judge_labelled(session: Session, use: Use, file: Path) -> JudgedLabels:
+def judge_labelled(answerer: Answerer, use: Use, file: Path) -> JudgedLabels:
     """Judge the labelled answers and store what was said. Raises InputError for a label whose
     question or other answer nobody knows."""
-    rubric, reward = use.opened.rubric, use.opened.reward
+    session, rubric, reward = answerer.session, use.opened.rubric, use.opened.reward
     labels = read_labels(file, rubric)
-    rows = _rows(session, use, [record for record, _ in labels])
-    fingerprint = sha256_text(canonical_json([reward.settings, asked_helpers(session, reward)]))
+    rows = _rows(answerer, use, [record for record, _ in labels])
+    fingerprint = sha256_text(
+        canonical_json([reward.settings, asked_helpers(session.helpers, [reward])])
+    )
     name, folder = f"{use.opened.file.stem}-{fingerprint[:8]}", session.run.path / FOLDER
     folder.mkdir(exist_ok=True)
     runners = session.reward_runner(
@@ -132,11 +134,10 @@ def judge_labelled(session: Session, use: Use, file: Path) -> JudgedLabels:
     return summary
 
 
-def _rows(session: Session, use: Use, records: Sequence[Record]) -> list[Row]:
+def _rows(answerer: Answerer, use: Use, records: Sequence[Record]) -> list[Row]:
     """The question of each label: that of the run's item, else its own; with the answer that it is
     compared with, or that one who grades sees, as `gold`. Raises InputError."""
-    answerer = answerer_of(session)
-    sets = session.sets.values() if answerer.in_process else ()
+    sets = answerer.session.sets.values() if answerer.in_process else ()
     known = {row.id: row for each in sets for row in each.rows}
     known |= {row.id: row for each in answerer.evaluations().values() for row in each.items}
     rows, rubric = [], use.opened.rubric

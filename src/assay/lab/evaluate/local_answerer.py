@@ -60,7 +60,7 @@ class LocalAnswerer(Answerer):
     ) -> Evaluation:
         """See `Answerer`; asked as the checkpoint was trained. Raises InputError."""
         session = self.session
-        trained_by = stage_of(session.experiment, reference) or RenderingSettings()
+        trained_by = stage_of(session.experiment.stage, reference) or RenderingSettings()
         written = {name: getattr(trained_by, name) for name in RenderingSettings.model_fields}
         spec = spec.model_copy(update=written)
         learner, trained = session.learner, rows_still_there(session)
@@ -131,10 +131,9 @@ def in_tokens(
     return ItemAnswer(item, repeat, completion, prompt, len(completion.tokens), tuple(turns))
 
 
-def stage_of(experiment: Experiment, reference: CheckpointReference) -> StageSpec | None:
+def stage_of(stages: Mapping[str, StageSpec], reference: CheckpointReference) -> StageSpec | None:
     """The stage that made a checkpoint, the first for the model before any; None where nothing is
     trained."""
-    stages = experiment.stage
     return stages[reference.stage] if reference.stage else next(iter(stages.values()), None)
 
 

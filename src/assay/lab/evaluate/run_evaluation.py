@@ -15,6 +15,7 @@ from pathlib import Path
 
 from assay.data.episode import Completion, Reward
 from assay.data.files import lock
+from assay.data.hashing import prompt_sha256
 from assay.data.splits import conversation_of
 from assay.errors import InputError, RunFailure
 from assay.experiment.checkpoint_reference import BASE, CheckpointReference, checkpoint_name
@@ -45,7 +46,6 @@ from assay.runs.records import (
     RecordWriter,
     conversation_columns,
     outcome,
-    prompt_sha256,
     read_columns,
 )
 from assay.tasks.helper_model import find_helper
@@ -215,8 +215,7 @@ def measure_stored(
     fallback metrics also where it was measured."""
     name = checkpoint_name(reference)
     if not evaluation.record.finished(session.run, name):
-        parts = RecordWriter(session.run.evaluations, evaluation.record, name).parts
-        with claimed(parts) as mine:
+        with claimed(evaluation.record.parts(session.run.evaluations, name)) as mine:
             if mine and not evaluation.record.finished(session.run, name):
                 measure(session, evaluation, answerer_of(session), name)
     else:
@@ -243,8 +242,8 @@ def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkp
     """Make or complete one record, and warn where its score is doubtful. Raises RunFailure and
     RunFailure."""
     folder = session.run.evaluations
-    judge = judge_sha256(session, evaluation.spec.reward, evaluation.score)
-    parts = RecordWriter(folder, evaluation.record, checkpoint).parts
+    judge = judge_sha256(session.helpers, evaluation.spec.reward, evaluation.score)
+    parts = evaluation.record.parts(folder, checkpoint)
     journal = JudgementJournal(parts / JUDGEMENTS, judge)
     runners = session.reward_runner(evaluation.score, evaluation.spec, journal)
     with session.helpers.evaluation(evaluation.name, checkpoint), runners as runner:

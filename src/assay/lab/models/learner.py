@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from assay.data.episode import Context, Turn
 from assay.data.formats.plain_rows import candidate_message
+from assay.data.hashing import prompt_sha256
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError
@@ -20,7 +21,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.models.source import EXAMPLES
-from assay.runs.records import PROMPT, prompt_sha256
+from assay.runs.records import PROMPT
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import experiment_of, run_checkpoint
 from assay.tasks.task import Asked, Dialogue, FixedArm, Task, built_in, labs, lookup

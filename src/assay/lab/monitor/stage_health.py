@@ -9,7 +9,6 @@ from assay.errors import Finding, InputError, finding
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     checkpoint_name,
-    parse_checkpoint,
 )
 from assay.experiment.reward_tables import parts_of
 from assay.experiment.stage_tables import (
@@ -28,7 +27,7 @@ from assay.judge.trends import FORETELLING, forecast_total
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
-from assay.runs.run_names import checkpoint_steps, resolve_checkpoint
+from assay.runs.run_names import resolve_checkpoint
 from assay.runs.status import stored_status
 from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM
 from assay.train.metric_names import PART
@@ -138,9 +137,9 @@ def unlearned(run: RunDirectory) -> list[Finding]:
 def same_as_before(run: RunDirectory, stage: str, spec: StageSpec) -> tuple[str, str] | None:
     """The last checkpoint of a stage, and the first before it with the same weights, the stage's
     start in the same run among them; None where there is none."""
-    steps, start = checkpoint_steps(run, stage), parse_checkpoint(spec.start)
+    steps, start = run.checkpoint_steps(stage), spec.starts_from
     names = [checkpoint_name(CheckpointReference(stage, "step", step)) for step in steps]
-    if start is not None and start.stage is not None and checkpoint_steps(run, start.stage):
+    if start is not None and start.stage is not None and run.checkpoint_steps(start.stage):
         names.insert(0, checkpoint_name(resolve_checkpoint(run, start)))
     weights = {name: recorded_weights(run, name) for name in names}
     before = (name for name in names[:-1] if weights[name] and weights[name] == weights[names[-1]])

@@ -16,6 +16,7 @@ from assay.data.files import remove_leftovers, with_scheme
 from assay.engines.ray_pool import connect
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.tables import EngineSpec, EvaluateSpec
+from assay.experiment.toml_write import experiment_toml
 from assay.lab.evaluate.endpoint_answerer import endpoint_holder
 from assay.lab.evaluate.local_answerer import local_holder
 from assay.lab.evaluate.run_evaluation import (
@@ -25,7 +26,7 @@ from assay.lab.evaluate.run_evaluation import (
 )
 from assay.lab.models.learner import model_kinds
 from assay.lab.monitor.observer import Observer
-from assay.lab.run.runner import fresh_run, note, noted, proceed
+from assay.lab.run.runner import note, noted, proceed
 from assay.lab.session.evaluation import Evaluation
 from assay.lab.session.manifest import check_base
 from assay.lab.session.session import Session
@@ -38,6 +39,7 @@ from assay.runs.run_names import (
     experiment_of,
     find_named,
 )
+from assay.runs.same_experiment import fresh_run
 from assay.runs.status import hold_run, is_held, stored_status
 from assay.tasks.task import TASKS, lookup
 from assay.tasks.task import task as find_task
@@ -110,12 +112,13 @@ def evaluate_again(
 def held_and_noted(session: Session) -> Iterator[None]:
     """Lock the run while it is measured. The status of a run without stages is that of its last
     measurement; a run with stages keeps the status of its training."""
-    measured = noted(session) if holds_measurements(session) else nullcontext()
-    with hold_run(session.run.path):
-        remove_leftovers(session.run.path)
-        with measured, session.helpers.recorded_in(session.run):
+    run, alone = session.run, holds_measurements(session)
+    with hold_run(run.path):
+        remove_leftovers(run.path)
+        measured = noted(run, session.observer) if alone else nullcontext()
+        with measured, session.helpers.recorded_in(run):
             yield
-    note_run(session.run)
+    note_run(run)
 
 
 @contextmanager
@@ -126,7 +129,7 @@ def failure_noted(session: Session) -> Iterator[None]:
     except Exception as error:
         measured = any(session.run.evaluations.glob("*/[!.]*.parquet"))
         if holds_measurements(session) and not measured and not is_held(session.run.path):
-            note(session, status="failed", message=str(error))
+            note(session.run, status="failed", message=str(error))
         raise
 
 
@@ -176,6 +179,6 @@ def model_run(root: Path, source: str, skill: str, observer: Observer) -> RunDir
     (seed,) = experiment.seeds
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
     answerer_of(Session(experiment, nowhere, seed, observer)).check()
-    with fresh_run(root, experiment, seed, new=False) as run:
+    with fresh_run(root, experiment.name, seed, experiment_toml(experiment), new=False) as run:
         proceed(Session(experiment, run, seed, observer))
     return run

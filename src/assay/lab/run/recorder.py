@@ -24,7 +24,7 @@ import torch
 
 from assay.data.episode import Context, Episode, Reward, Turn
 from assay.data.files import new_folder, write_checksums
-from assay.data.hashing import sha256_text
+from assay.data.hashing import prompt_sha256, sha256_text
 from assay.errors import InputError
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.lab.models.language_learner import language_model
@@ -51,13 +51,11 @@ from assay.runs.records import (
     OUTCOME,
     PROMPT,
     conversation_columns,
-    prompt_sha256,
     write_samples,
 )
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
-from assay.runs.run_names import checkpoint_steps
-from assay.runs.status import stored_status, write_status
+from assay.runs.status import change_status
 from assay.train.checkpoint import (
     Journalled,
     SampleRecord,
@@ -117,8 +115,7 @@ class RunRecorder:
         """Append the step's line, note how far the run is, and tell the observer."""
         values = {**values, **self.costs()}
         append_metrics(self.run.metrics, self.stage, step, **values)
-        status = stored_status(self.run.path)
-        write_status(self.run.path, replace(status, stage=self.stage, step=step))
+        change_status(self.run.path, stage=self.stage, step=step)
         self.guards.see(step, values)
         self.observer.step(step, values)
 
@@ -213,7 +210,7 @@ class Following:
         steps = self.output.steps(self.step, ended) if whole is None else iter(whole)
         first = next(steps, None)
         # Tools save between two steps: what is whole now was saved before the first of these.
-        done = checkpoint_steps(self.recorder.run, self.recorder.stage)
+        done = self.recorder.run.checkpoint_steps(self.recorder.stage)
         saved = {
             each.step: each
             for each in self.output.checkpoints()
@@ -416,7 +413,7 @@ def restore(
     DamagedFile if damage leaves only checkpoints without optimizer state."""
     state, damaged = TrainState(), dict[StagePlace, DamagedFile]()
     gone: InputError | None = None
-    for step in reversed(checkpoint_steps(run, stage)):
+    for step in reversed(run.checkpoint_steps(stage)):
         try:
             state, gone = load_checkpoint(run.checkpoint(stage, step), policy, optimizer), None
             break

@@ -7,8 +7,8 @@ evaluations are never added, because they belong to the training. `pages` writes
 """
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -29,16 +29,15 @@ from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, s
 from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.all_checks import looked_at, reason_of
-from assay.lab.check.rendering_mismatch import refuse_other_renderings
 from assay.lab.data.prepare import describe, find_part
 from assay.lab.evaluate.checkpoint_selection import (
     choose,
     choose_level,
     chosen_by,
-    expand,
     measure_bases,
+    measure_reported,
     measure_start,
-    report,
+    named_checkpoints,
     select,
     selectors,
 )
@@ -78,25 +77,18 @@ from assay.lab.session.stage_methods import (
 from assay.lab.session.tool_stage import ToolStage, start_source
 from assay.lab.session.validate import check_whole
 from assay.rl.policy import Policy
-from assay.runs.checkpoints import drop_optimizer
-from assay.runs.cost_ledger import (
-    LEDGER,
-    check_costs,
-    lost_costs,
-    put_aside_unreadable,
-    take_ledger,
-)
+from assay.runs.checkpoints import drop_optimizers
+from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, put_aside_unreadable
 from assay.runs.history import History, evaluation_records
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED, read_manifest
 from assay.runs.metrics import check_history, truncate_metrics
-from assay.runs.protection import remove_run
-from assay.runs.registry import check_index, note_run
-from assay.runs.run_code import keep_code, restore_code
-from assay.runs.run_directory import RunDirectory, create_run
-from assay.runs.run_names import checkpoint_steps, experiment_of, seed_or_damage
-from assay.runs.same_experiment import begun, check_same, never_begun, newest, way_on
-from assay.runs.status import hold_lab, hold_run, read_status, stored_status, write_status
+from assay.runs.registry import note_run
+from assay.runs.run_code import restore_code
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import experiment_of
+from assay.runs.same_experiment import check_same, fresh_run, newest, refuse_existing
+from assay.runs.status import Status, change_status, hold_run, read_status, stored_status
 from assay.tasks.user_code import forget_changed_files
 from assay.train.loop import SourceShares, train
 
@@ -119,53 +111,18 @@ def start(
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
     alone = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
     with alone.sharing_workers() as session:
-        with lines_named(experiment):
+        with lines_named(experiment.origin):
             answerer_of(session).check()
-            refuse_existing(root, experiment, new, experiment.seeds if beside else None)
+            refuse_existing(root, experiment.name, new, experiment.seeds if beside else None)
             session.make_rows()
             session = looked_at(session, despite)
-        runs = []
+        runs, spec = [], experiment_toml(experiment)
         for index, seed in enumerate(experiment.seeds):
             others = beside or index > 0
-            with fresh_run(root, experiment, seed, new=new, beside=others) as run:
+            with fresh_run(root, experiment.name, seed, spec, new=new, beside=others) as run:
                 proceed(session.copy(run=run, seed=seed))
             runs.append(run)
     return runs
-
-
-def refuse_existing(
-    root: Path, experiment: Experiment, new: bool, seeds: Sequence[int] | None = None
-) -> None:
-    """Raise InputError if the name has started runs (of some `seeds`), unless another is wanted."""
-    earlier = begun(root, experiment.name)
-    if seeds is not None:
-        earlier = [run for run in earlier if seed_or_damage(run) in seeds]
-    if earlier and not new:
-        problem = f"a run named {experiment.name!r} exists"
-        raise InputError(problem, fix=way_on(earlier[-1]))
-
-
-@contextmanager
-def fresh_run(
-    root: Path, experiment: Experiment, seed: int, *, new: bool, beside: bool = False
-) -> Iterator[RunDirectory]:
-    """A new run, held by this process from the instant that others can see it; see `start`.
-
-    It takes the place of runs that ended before they had a manifest, and their ledger. Raises
-    InputError.
-    """
-    with ExitStack() as held:
-        with hold_lab(root):
-            refuse_existing(root, experiment, new, [seed] if beside else None)
-            check_index(root)
-            text = experiment_toml(experiment)
-            run = create_run(root, experiment.name, seed=seed, spec=text, new=True)
-            held.enter_context(hold_run(run.path))
-            keep_code(run)
-            for dead in never_begun(root, experiment.name):
-                if take_ledger(dead, run):
-                    remove_run(dead)
-        yield run
 
 
 def resume(
@@ -216,9 +173,7 @@ def check_ledger(session: Session, despite: str | None) -> None:
     """Raise InputError where the cost ledger lacks calls that it held at the newest checkpoint,
     unless a reason overrides that."""
     run = session.run
-    made = [
-        run.checkpoint(s, n) for s in session.experiment.stage for n in checkpoint_steps(run, s)
-    ]
+    made = [run.checkpoint(s, n) for s in session.experiment.stage for n in run.checkpoint_steps(s)]
     newest = made[-1] if made else run.path
     if not reason_of(despite):
         check_costs(run, newest)
@@ -230,54 +185,52 @@ def check_ledger(session: Session, despite: str | None) -> None:
 def proceed(session: Session) -> None:
     """Do the remaining work of a run that this process holds, and keep its status up to date.
     Raises whatever stopped the run, after noting it."""
-    observer = Noting(session.observer, session.run)
-    sinks = sending(session.experiment, session.run, observer)
+    run, stages = session.run, session.experiment.stage
+    sinks = sending(session.experiment, run, Noting(session.observer, run))
     with sinks as observer, session.copy(observer=observer).sharing_workers() as session:
         try:
-            with noted(session), session.helpers.recorded_in(session.run):
-                session.observer.begin(session.run)
+            with noted(run, observer), session.helpers.recorded_in(run):
+                observer.begin(run)
                 work(session)
-                for name in session.experiment.stage:
-                    for step in checkpoint_steps(session.run, name):
-                        drop_optimizer(session.run.checkpoint(name, step))
+                for name in stages:
+                    drop_optimizers(run.checkpoints(name), keep=0)
         finally:
-            session.observer.end(session.run)
+            observer.end(run)
 
 
 @contextmanager
-def noted(session: Session) -> Iterator[None]:
+def noted(run: RunDirectory, observer: Observer) -> Iterator[None]:
     """Set the run's status while it works, and when the work ends."""
-    note(session, status="running", message="", finished="", guard="")
-    remove_leftovers(session.run.path)
+    note(run, status="running", message="", finished="", guard="")
+    remove_leftovers(run.path)
     try:
         yield
     except AssayError as error:
         guards = error.guards if isinstance(error, RunFailure) else ()
-        note(session, status="failed", message=str(error), guard=" ".join(guards))
+        status = note(run, status="failed", message=str(error), guard=" ".join(guards))
         if guards:
-            status = stored_status(session.run.path)
-            session.observer.report(session.run, status.stage, status.step, "guard")
+            observer.report(run, status.stage, status.step, "guard")
         raise
     except KeyboardInterrupt:
-        note(session, status="interrupted", message="interrupted by the user")
+        note(run, status="interrupted", message="interrupted by the user")
         raise
     except BaseException as error:
-        note(session, status="failed", message=f"{type(error).__name__}: {error}")
+        note(run, status="failed", message=f"{type(error).__name__}: {error}")
         raise
-    note(session, status="finished", message="")
+    note(run, status="finished", message="")
 
 
-def note(session: Session, **changes: str) -> None:
-    """Update the run's status file and the lab's index."""
+def note(run: RunDirectory, **changes: str) -> Status:
+    """Update the run's status file and the lab's index; returns the status."""
     if changes["status"] != "running":
         changes["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
-    write_status(session.run.path, replace(stored_status(session.run.path), **changes))  # type: ignore[arg-type]
-    note_run(session.run)
+    status = change_status(run.path, **changes)
+    note_run(run)
+    return status
 
 
 def work(session: Session) -> None:
     """Stages, then reports. Raises InputError before anything is written."""
-    refuse_other_renderings(session)
     answerer = answerer_of(session)
     manifest = answerer.manifest()
     if session.checked is not None:
@@ -288,7 +241,7 @@ def work(session: Session) -> None:
         write_manifest(session.run, manifest)
     for made in session.sets.values() if answerer.in_process else ():
         session.observer.note(describe(made, session.experiment.data[made.name]))
-    measure_judges(session)
+    measure_judges(answerer)
     for name in session.experiment.stage:
         run_stage(session, name)
     evaluations = answerer.evaluations().values()
@@ -298,7 +251,7 @@ def work(session: Session) -> None:
         session.observer.note(f"guard {name!r} watched nothing: no step recorded {metric!r}")
     for evaluation in evaluations:
         if evaluation.spec.role == "report":
-            report(session, evaluation)
+            measure_reported(session, evaluation)
 
 
 def run_stage(session: Session, name: str) -> None:
@@ -309,35 +262,36 @@ def run_stage(session: Session, name: str) -> None:
     with within(f"stage.{name}"):
         visits = visits_per_epoch(stage, inputs)
         steps = steps_of(stage, visits)
-    done = checkpoint_steps(session.run, name)
+    done = session.run.checkpoint_steps(name)
     if done:
         check_guards(session.experiment, session.run, name, done[-1])
     choosing = selectors(session, name)
     chosen = chosen_by(session.run, session.experiment, name, bool(choosing))
     finished = done and done[-1] >= steps and chosen
     stages = list(session.experiment.stage)
-    later = any(checkpoint_steps(session.run, s) for s in stages[stages.index(name) + 1 :])
+    later = any(session.run.checkpoint_steps(s) for s in stages[stages.index(name) + 1 :])
     if finished and (later or is_whole(session.run, name, done[-1])):
         check_history(session.run, name, done[-1])
         return
-    measure_start(session, name)
+    for evaluation in choosing[:1]:
+        measure_start(session, name, evaluation)
     leave()
     if stage.trainer is not None:
-        step, costs = max(checkpoint_steps(session.run, name), default=0), ToolCosts()
-        recorder = replace(stage_recorder(session, name, visits, step), costs=costs)
+        costs = ToolCosts()
+        recorder = stage_recorder(session, name, visits, done[-1] if done else 0)
+        recorder = replace(recorder, costs=costs)
         made = ToolStage(session, name, stage.trainer, start_source(session, name))
         ToolTraining(made, recorder, costs).train()
-        choose(session, name)
-        return
-    # LoRA draws its first weights from torch's generator.
-    torch.manual_seed(session.seed)
-    opened = session.learner.policy(session.run, stage)
-    for words in opened.notes:
-        session.observer.note(f"{name}: {words}")
-    train_stage(session, name, stage, inputs, opened, visits)
+    else:
+        # LoRA draws its first weights from torch's generator.
+        torch.manual_seed(session.seed)
+        opened = session.learner.policy(session.run, stage)
+        for words in opened.notes:
+            session.observer.note(f"{name}: {words}")
+        train_stage(session, name, stage, inputs, opened, visits)
+        del opened
+        gc.collect()
     choose(session, name)
-    del opened
-    gc.collect()
 
 
 def stage_recorder(session: Session, name: str, visits: int, step: int) -> RunRecorder:
@@ -387,7 +341,7 @@ def train_stage(
         select(session, name, policy, state.step)
     runner = None
     if isinstance(stage, SamplingStage) and not stage.stored and inputs.judge is not None:
-        judge_hash = judge_sha256(session, stage.reward, inputs.judge)
+        judge_hash = judge_sha256(session.helpers, stage.reward, inputs.judge)
         journal = JudgementJournal(session.run.judgements(name), judge_hash)
         recorder = replace(recorder, judgements=journal)
         runner = session.reward_runner(inputs.judge, stage, journal)
@@ -425,7 +379,7 @@ def lacking(run: RunDirectory, experiment: Experiment) -> dict[str, EvaluateSpec
     records = {record.name: record for record in evaluation_records(run)}
 
     def done(name: str, spec: EvaluateSpec) -> bool:
-        wanted = [reference for text in spec.checkpoints for reference in expand(run, text)]
+        wanted = [*named_checkpoints(run, spec)]
         return name in records and all(
             records[name].finished(run, checkpoint_name(reference)) for reference in wanted
         )
@@ -458,7 +412,7 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
             own_tables = {name: tables[name] for name in added if name in own}
             write_manifest(run, {**described, "evaluation": described["evaluation"] | own_tables})
         for name in added:
-            report(session, evaluations[name])
+            measure_reported(session, evaluations[name])
     note_run(run)
 
 

@@ -73,7 +73,6 @@ from assay.runs.history import History
 from assay.runs.manifest_file import WENT_ON, read_manifest, write_manifest
 from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import checkpoint_steps
 from assay.sandbox.call_watch import ProcessMeter
 from assay.tasks.user_code import source_files
 from assay.trainers.outputs.output import Saved
@@ -405,7 +404,7 @@ class ToolTraining:
             self.export()
             with self.started(step) as tool:
                 watched.follow(tool)
-        for step in checkpoint_steps(session.run, name):
+        for step in session.run.checkpoint_steps(name):
             for evaluation in selectors(session, name):
                 measure_stored(session, evaluation, CheckpointReference(name, "step", step))
         shutil.rmtree(self.folder / OUTPUT, ignore_errors=True)
@@ -423,7 +422,7 @@ class ToolTraining:
     def cut(self) -> int:
         """Remove what the run recorded behind the stage's newest checkpoint; returns its step."""
         run, name = self.session.run, self.made.name
-        step = max(checkpoint_steps(run, name), default=0)
+        step = max(run.checkpoint_steps(name), default=0)
         if step:
             check_checkpoint(run.checkpoint(name, step), fix="start another run with --new")
             check_history(run, name, step)
@@ -536,7 +535,7 @@ class ToolTraining:
                 title = self.made.trainer.title
                 raise RunFailure(f"{title} {limit}; its log is {self.folder / LOG}")
         run, name = self.session.run, self.made.name
-        done = max(checkpoint_steps(run, name), default=0)
+        done = max(run.checkpoint_steps(name), default=0)
         if code or done < self.recorder.steps:
             raise RunFailure(self.ending(code, following.step))
 
@@ -548,7 +547,7 @@ class ToolTraining:
         took = time.monotonic() - began
         self.costs.share(len(steps))
         following.take(ended, steps)
-        newest = max(checkpoint_steps(self.session.run, self.made.name), default=0)
+        newest = max(self.session.run.checkpoint_steps(self.made.name), default=0)
         for each in self.output.checkpoints():
             if each.step < newest:  # the run has its weights, and the tool's states are large
                 remove(self.within_output(each))

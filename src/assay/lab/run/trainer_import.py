@@ -49,9 +49,8 @@ from assay.runs.checkpoints import steps_in
 from assay.runs.manifest_file import IMPORTED, Manifest, write_manifest
 from assay.runs.registry import check_index, note_run
 from assay.runs.run_directory import RunDirectory, drafted_run
-from assay.runs.run_names import seed_or_damage
 from assay.runs.same_experiment import begun
-from assay.runs.status import hold_lab, stored_status, write_status
+from assay.runs.status import change_status, hold_lab, seed_or_damage
 from assay.tasks.task import task
 from assay.train.grpo import score_all
 from assay.train.likelihood import NLL, likelihood_batch
@@ -160,7 +159,7 @@ def taken_over(root: Path, request: Request, origin: Origin, observer: Observer)
     """See `import_run`."""
     name = origin.experiment.name
     with hold_lab(root):
-        if any(origin.seed in (None, seed_or_damage(run)) for run in begun(root, name)):
+        if any(origin.seed in (None, seed_or_damage(run.path)) for run in begun(root, name)):
             raise InputError(f"a run named {name!r} exists", field="--name", fix="choose another")
         check_index(root)
     text, seed = experiment_toml(origin.experiment), origin.seed or 0
@@ -174,9 +173,7 @@ def taken_over(root: Path, request: Request, origin: Origin, observer: Observer)
         origin = replace(origin, **proven_start(session, origin))
         write_manifest(draft, manifest_of(session, origin, run, request.folder))
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        write_status(
-            draft.path, replace(stored_status(draft.path), status="finished", finished=now)
-        )
+        change_status(draft.path, status="finished", finished=now)
     note_run(run)
     output, kinds = origin.output, ("checkpoint-*", "global_step_*")
     taken = {part for each in output.checkpoints() for part in (each.folder, each.folder.parent)}

@@ -17,8 +17,8 @@ from assay.data.leakage import Overlap, Played, overlap
 from assay.data.row import Row
 from assay.data.splits import conversation_of, take
 from assay.errors import InputError, within
-from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import plain
+from assay.experiment.stage_tables import StageSpec
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.data.prepare import EXAMPLES, DataSet, find_part
 from assay.lab.models.learner import Learner, drawn_by, first_context
@@ -46,9 +46,11 @@ Trained = Mapping[str, tuple[Row, ...]]
 """The rows that stages train on, by `NAME` or `NAME.dev`."""
 
 
-def trained_rows(experiment: Experiment, sets: Mapping[str, DataSet]) -> dict[str, tuple[Row, ...]]:
-    """The rows that the experiment's stages train on."""
-    names = dict.fromkeys(stage.data for stage in experiment.stage.values())
+def trained_rows(
+    stages: Mapping[str, StageSpec], sets: Mapping[str, DataSet]
+) -> dict[str, tuple[Row, ...]]:
+    """The rows that stages train on."""
+    names = dict.fromkeys(stage.data for stage in stages.values())
     return {name: find_part(sets, name) for name in names}
 
 

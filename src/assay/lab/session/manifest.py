@@ -54,7 +54,7 @@ from assay.models.matmul import processor_name
 from assay.runs.manifest_file import CHECKED, IMPORTED, Manifest, read_manifest, write_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import RunNotFound, checkpoint_directory, run_checkpoint, stage_start
-from assay.tasks.helper_model import find_helper
+from assay.tasks.helper_model import HelperModel, find_helper
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import DEADLINE_SECONDS
@@ -410,13 +410,16 @@ def _other_start(session: Session, spec: StageSpec) -> dict[str, str]:
     return {"run": str(run), "checkpoint": place, "sha256": sha256_text(canonical_json(weights))}
 
 
-def judge_sha256(session: Session, spec: Reward | None, score: RewardFunction | RewardTable) -> str:
+def judge_sha256(
+    helpers: Mapping[str, HelperModel], spec: Reward | None, score: RewardFunction | RewardTable
+) -> str:
     """The sha256 of what the judgements of a reward, or of a benchmark's checker, depend on."""
-    sources = [source_sha256(each) for each in rewards_in(score).values()]
-    helpers = asked_helpers(session, score)
-    settings = [s for each in rewards_in(score).values() if (s := settings_of(each))]
+    rewards = rewards_in(score).values()
+    sources = [source_sha256(each) for each in rewards]
+    asked = asked_helpers(helpers, rewards)
+    settings = [s for each in rewards if (s := settings_of(each))]
     also = [settings] if settings else []  # others have the name that they had before
-    return sha256_text(canonical_json([sources, plain(spec or {}), helpers, *also]))
+    return sha256_text(canonical_json([sources, plain(spec or {}), asked, *also]))
 
 
 def settings_of(reward: RewardFunction) -> Mapping[str, Any]:
@@ -424,11 +427,12 @@ def settings_of(reward: RewardFunction) -> Mapping[str, Any]:
     return reward.settings if isinstance(reward, JudgeReward) else {}
 
 
-def asked_helpers(session: Session, score: RewardFunction | RewardTable) -> dict[str, str]:
-    """The fingerprints of the helper models that a reward asks, by name."""
-    rewards = rewards_in(score).values()
+def asked_helpers(
+    helpers: Mapping[str, HelperModel], rewards: Iterable[RewardFunction]
+) -> dict[str, str]:
+    """The fingerprints of the helper models that rewards ask, by name."""
     names = {name for each in rewards if isinstance(each, JudgeReward) for name in each.helpers}
-    return {name: find_helper(session.helpers, name).fingerprint for name in sorted(names)}
+    return {name: find_helper(helpers, name).fingerprint for name in sorted(names)}
 
 
 def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
@@ -465,7 +469,7 @@ def evaluation_table(session: Session, made: Evaluation) -> dict[str, Any]:
     record = asdict(made.record)
     apart = {key: record[key] for key in record.keys() - {"name", "items", "seed", "shared"}}
     table = dict(sorted(apart.items()))
-    if judges := asked_helpers(session, made.score):
+    if judges := asked_helpers(session.helpers, rewards_in(made.score).values()):
         table["judges"] = judges
     if made.spec.reward_deadline != DEADLINE_SECONDS:
         table["reward_deadline"] = made.spec.reward_deadline
@@ -495,7 +499,7 @@ def rows_still_there(session: Session) -> Trained | None:
         made = session.sets[name]
         if noted.get(name, {}).get("contents_sha256") != hash_contents(made.rows):
             return None
-    return trained_rows(session.experiment, session.sets)
+    return trained_rows(session.experiment.stage, session.sets)
 
 
 def check_base(session: Session) -> None:

@@ -62,12 +62,7 @@ TRIED = "Is 12 + 30 = 42? Yes."
 SAME_TOKENIZER = "their vocabularies differ: take a teacher with the student's tokenizer"
 
 
-def teller(
-    experiment: Experiment,
-    helpers: Mapping[str, HelperModel],
-    stage: DistillStage,
-    learner: Learner,
-) -> Tell:
+def teller(helpers: Mapping[str, HelperModel], stage: DistillStage, learner: Learner) -> Tell:
     """Asks the teacher of a stage, which is opened at the first question. Raises InputError where
     a teacher behind an endpoint tells a word that is another one here."""
     known = set[int]()
@@ -76,7 +71,7 @@ def teller(
         told = helpers[stage.teacher].read(contexts, answers, stage.loss_top_k)
         if told.told_SN is not None:
             texts = {n: text for n, text in told.texts.items() if n not in known}
-            refuse_other(experiment, stage, learner, int(told.told_SN.max()), texts)
+            refuse_other(learner, stage, int(told.told_SN.max()), texts)
             known.update(texts)
         return told
 
@@ -84,16 +79,12 @@ def teller(
 
 
 def refuse_other(
-    experiment: Experiment,
-    stage: DistillStage,
-    learner: Learner,
-    most: int,
-    texts: Mapping[int, str],
+    learner: Learner, stage: DistillStage, most: int, texts: Mapping[int, str]
 ) -> None:
     """Raise InputError where tokens that a teacher told, up to the id `most`, or their texts are
     not the student's."""
-    base, field = language_model(learner, "distillation").base, f"model.{stage.teacher}.source"
-    names = named(experiment.model, experiment.helpers[stage.teacher].source)
+    student = language_model(learner, "distillation")
+    base, names, field = student.base, named(student, stage), f"model.{stage.teacher}.source"
     size = base.config.get_text_config().vocab_size
     problem = f"token {most} is absent to {names[0]}" if most >= size else ""
     if problem := problem or other_text(base.tokenizer, texts, names):
@@ -110,20 +101,21 @@ def other_text(tokenizer: Any, texts: Mapping[int, str], names: tuple[str, str])
     return ""
 
 
-def named(student: str, teacher: str) -> tuple[str, str]:
+def named(student: LanguageLearner, stage: DistillStage) -> tuple[str, str]:
     """Both models, for messages."""
-    return f"the student {student}", f"the teacher {teacher}"
+    teacher = student.experiment.helpers[stage.teacher].source
+    return f"the student {student.experiment.model}", f"the teacher {teacher}"
 
 
-def check_teacher(experiment: Experiment, name: str, stage: DistillStage, learner: Learner) -> None:
+def check_teacher(learner: Learner, name: str, stage: DistillStage) -> None:
     """Raise InputError where the teacher of a stage has other words than the student, reads less or
     tells none, or the student is no language model."""
     student = language_model(learner, "distillation")
-    spec, field = experiment.helpers[stage.teacher], f"model.{stage.teacher}.source"
+    spec, field = student.experiment.helpers[stage.teacher], f"model.{stage.teacher}.source"
     if why := why_plain(read_config(student.folder)):
         raise InputError(f"a student cannot be distilled on the plain path: {why}", field="model")
     if not in_process(spec):
-        try_endpoint(experiment, stage, learner)
+        try_endpoint(student, stage)
         return
     with within(field):
         folder = model_folder(spec.source, student.root)
@@ -131,8 +123,7 @@ def check_teacher(experiment: Experiment, name: str, stage: DistillStage, learne
         if why := why_plain(config):
             problem = f"a teacher on the plain path tells no distributions: {why}"
             raise InputError(problem, fix="ask it behind an endpoint")
-    names = named(experiment.model, spec.source)
-    if difference := first_difference(student.base.tokenizer, tokenizer, names):
+    if difference := first_difference(student.base.tokenizer, tokenizer, named(student, stage)):
         raise InputError(difference, field=field, fix=SAME_TOKENIZER)
     if stage.loss_top_k is not None and stage.loss_top_k >= len(tokenizer):
         problem = f"the vocabulary has {len(tokenizer):,} words"
@@ -143,11 +134,11 @@ def check_teacher(experiment: Experiment, name: str, stage: DistillStage, learne
         raise InputError(problem, field=f"stage.{name}.sampling.max_tokens", fix="allow fewer")
 
 
-def try_endpoint(experiment: Experiment, stage: DistillStage, learner: Learner) -> None:
+def try_endpoint(student: LanguageLearner, stage: DistillStage) -> None:
     """Raise InputError where a teacher behind an endpoint tells no words, or others than the
     student's. One that is only busy is left to the run, which asks it again."""
-    endpoint = endpoint_for(stage.teacher, experiment.helpers[stage.teacher])
-    tokens = tuple(language_model(learner, "distillation").base.tokenizer.encode(TRIED))
+    endpoint = endpoint_for(stage.teacher, student.experiment.helpers[stage.teacher])
+    tokens = tuple(student.base.tokenizer.encode(TRIED))
     assert stage.loss_top_k is not None  # the experiment's own check
     try:
         answer = endpoint.connections.wait(endpoint.likely_words(tokens, 1, stage.loss_top_k))
@@ -157,7 +148,7 @@ def try_endpoint(experiment: Experiment, stage: DistillStage, learner: Learner) 
         fix = "ask a server of vLLM's kind, or for fewer words"
         raise InputError(str(error), field=f"model.{stage.teacher}.source", fix=fix) from error
     told = read_words(answer.text)
-    refuse_other(experiment, stage, learner, int(told.words_TN.max()), told.texts)
+    refuse_other(student, stage, int(told.words_TN.max()), told.texts)
 
 
 def first_difference(student: Any, teacher: Any, names: tuple[str, str]) -> str:
@@ -280,7 +271,7 @@ class Session:
         if not self.experiment.evaluate:  # its rows may be gone, or were never here
             return {}
         context = (self.task, self.sets, self.learner, self.seed)
-        trained = trained_rows(self.experiment, self.sets)
+        trained = trained_rows(self.experiment.stage, self.sets)
         return {
             name: encoded_evaluation(name, spec, *context, trained, self.run.root)
             for name, spec in self.experiment.evaluate.items()
@@ -292,16 +283,13 @@ class Session:
         specs, root = self.experiment.helpers, self.run.root
         return HelperModels(specs, root, self.precision, CostLedger())
 
-    def _teller(self, stage: DistillStage) -> Tell:
-        return teller(self.experiment, self.helpers, stage, self.learner)
-
     def check_helpers(self) -> None:
         """Raise what `HelperModels.check` does, and InputError for a teacher that its student
         cannot learn from."""
         self.helpers.check()
         for name, stage in self.experiment.stage.items():
             if isinstance(stage, DistillStage):
-                check_teacher(self.experiment, name, stage, self.learner)
+                check_teacher(self.learner, name, stage)
 
     def stage_input(
         self,
@@ -312,6 +300,7 @@ class Session:
         """The inputs that the method of a stage is built from: its rows in their order, or those
         that are handed in."""
         rows = self._rows_of_level(stage) if rows is None else rows
+        distilled = isinstance(stage, DistillStage)
         reward = None if isinstance(stage, SftStage) else stage.reward
         encoder = self.learner.encoder(stage)
         if isinstance(stage, SamplingStage) and stage.sampling.stop is not None:
@@ -326,7 +315,7 @@ class Session:
             positions=self.learner.positions,
             first_batch_check=self.learner.first_batch_check(stage),
             order=find_order(self.sets, stage.data) if rows is None else None,
-            tell=self._teller(stage) if isinstance(stage, DistillStage) else None,
+            tell=teller(self.helpers, stage, self.learner) if distilled else None,
             observer=self.observer,
         )
 
@@ -370,5 +359,5 @@ def generate_tables(
     nowhere = RunDirectory(root, experiment.name, "generate")
     session = Session(experiment, nowhere, experiment.seeds[0], observer)
     maker = dict(makers(session.labs))[scheme]
-    with lines_named(experiment):
+    with lines_named(experiment.origin):
         return maker.generate(session, name)

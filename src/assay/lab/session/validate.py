@@ -62,7 +62,7 @@ WRITTEN_BY = ["auto", *RENDERINGS]
 def check_names(experiment: Experiment, root: Path = Path()) -> None:
     """Raise InputError for the names that are in no register, with the nearest that are. Users'
     files lie in `root`."""
-    refuse(unknown_names(experiment, root), experiment)
+    refuse(unknown_names(experiment, root), experiment.origin)
 
 
 def unknown_names(experiment: Experiment, root: Path) -> list[Problem]:
@@ -349,7 +349,8 @@ def read_whole(source: ExperimentSource, overrides: Sequence[str], root: Path) -
 def check_whole(experiment: Experiment, root: Path) -> None:
     """Raise InputError with all names and files of an experiment that are not there."""
     forget_changed_files()
-    refuse([*unknown_names(experiment, root), *absent_files(experiment, root)], experiment)
+    problems = [*unknown_names(experiment, root), *absent_files(experiment, root)]
+    refuse(problems, experiment.origin)
 
 
 def absent_files(experiment: Experiment, root: Path) -> Iterator[Problem]:
