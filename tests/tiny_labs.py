@@ -79,6 +79,10 @@ sampling = { temperature = 1.0, max_tokens = 12 }
 """
 
 
+RL = EXPERIMENT[EXPERIMENT.index("[stage.rl]") : EXPERIMENT.index("[evaluate.dev]")]
+"""The table of its stage `rl`, for those who leave it out."""
+
+
 def make_lab(
     folder: Path,
     text: str = EXPERIMENT,

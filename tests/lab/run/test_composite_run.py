@@ -10,17 +10,11 @@ from transformers import AutoModelForImageTextToText, AutoTokenizer
 
 from assay.lab.run.merged_export import export
 from assay.runs.run_directory import runs_of
+from tests.data.renderings.test_template_options import PARTS
 from tests.from_files import start
 from tests.models.folders import CHAT
 from tests.tiny_labs import make_lab, model_at
 
-PARTS = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}{{ '\\n' }}{% for part in m['content'] %}"
-    "{% if part['type'] == 'text' %}{{ part['text'] }}{% else %}<image>{% endif %}{% endfor %}"
-    "<|im_end|>{{ '\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant{{ '\\n' }}{% endif %}"
-)
-"""Reads a text as a list of parts and drops one that is a string, as SmolVLM's does."""
 STAGES = """
 [stage.full]
 method = "sft"
