@@ -18,6 +18,12 @@ def start(
     return runner.start(read_whole(source, overrides, root), root=root, **options)
 
 
+def run_from(file: Path, overrides: Sequence[str] = (), **options: Any) -> RunDirectory:
+    """The one run of an experiment file that lies in its lab's root."""
+    (run,) = start(file, overrides, root=file.parent, **options)
+    return run
+
+
 def launch_or_resume(
     source: ExperimentSource, overrides: Sequence[str] = (), *, root: Path, **options: Any
 ) -> list[runner.Launched]:

@@ -11,9 +11,12 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from assay.experiment.checkpoint_reference import CheckpointReference
+from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.lab.models.language_learner import language_model
+from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import experiment_of
 from tests.models.folders import save_tiny_model
 
 Sum = tuple[int, int]
@@ -76,6 +79,10 @@ sampling = { temperature = 1.0, max_tokens = 12 }
 """
 
 
+RL = EXPERIMENT[EXPERIMENT.index("[stage.rl]") : EXPERIMENT.index("[evaluate.dev]")]
+"""The table of its stage `rl`, for those who leave it out."""
+
+
 def make_lab(
     folder: Path,
     text: str = EXPERIMENT,
@@ -109,6 +116,13 @@ def make_lab(
 def model_of(session: Session, reference: CheckpointReference) -> PreTrainedModel:
     """The language model of a checkpoint of the session's run, adapters merged."""
     return language_model(session.learner, "this test").shelf(session.run).plain(reference)
+
+
+def model_at(run: RunDirectory, checkpoint: str) -> PreTrainedModel:
+    """The language model of a checkpoint of a run, by the checkpoint's name."""
+    reference = parse_checkpoint(checkpoint)
+    assert reference is not None
+    return model_of(Session(experiment_of(run), run, 7, Silent()), reference).eval()
 
 
 def write_rows(file: Path, sums: Iterable[Sum]) -> None:

@@ -14,17 +14,13 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.lab.monitor.observer import Silent
 from assay.lab.run import merged_export as exporting
-from assay.lab.session.session import Session
 from assay.models import gguf_file
 from assay.runs.run_directory import runs_of
-from assay.runs.run_names import experiment_of
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.few import few
 from tests.from_files import start
-from tests.tiny_labs import make_lab, model_of
+from tests.tiny_labs import make_lab, model_at
 
 STAGES = """
 [stage.low]
@@ -65,9 +61,7 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
 
 def own_model(root: Path, checkpoint: str) -> Any:
     (run,) = runs_of(root, "tiny")
-    reference = parse_checkpoint(checkpoint)
-    assert reference is not None
-    return model_of(Session(experiment_of(run), run, 7, Silent()), reference).eval()
+    return model_at(run, checkpoint)
 
 
 @few("dtype, given", [("fp32", ["--dtype", "fp32"]), ("bf16", [])], fast=1)

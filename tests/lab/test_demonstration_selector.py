@@ -2,9 +2,7 @@
 and are not read from checkpoints of another kind or for other features.
 """
 
-import itertools
 import json
-import os
 import shutil
 import signal
 from multiprocessing.process import BaseProcess
@@ -21,13 +19,15 @@ from assay.lab.models.learner import question
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session
 from assay.models.weight_files import load_module
+from assay.runs.metrics import read_metrics
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
-from tests.from_files import start
+from tests.from_files import run_from, start
 from tests.lab import selector_task
-from tests.lab.run.test_kill import everything
+from tests.lab.run.test_dpo_runs import assay_until
+from tests.lab.run.test_kill import assert_same, everything
 from tests.lab.selector_task import (
     EVALUATIONS,
     HEAD,
@@ -38,6 +38,7 @@ from tests.lab.selector_task import (
     use_words,
 )
 
+pytestmark = pytest.mark.usefixtures("colour_words")
 SFT = """\
 [stage.imitate]
 method = "sft"
@@ -53,19 +54,10 @@ checkpoints = ["base", "imitate.last"]
 """
 
 
-@pytest.fixture(autouse=True)
-def made_up_features(monkeypatch, tmp_path) -> None:
-    use_words(monkeypatch, tmp_path)
-
-
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory) -> Path:
+def lab(tmp_path_factory, colour_words) -> Path:
     """A lab with a finished run of the pointer through every method."""
-    folder = tmp_path_factory.mktemp("colours")
-    with pytest.MonkeyPatch.context() as patch:
-        use_words(patch, folder)
-        start(make_colours_lab(folder), root=folder)
-    return folder
+    return run_from(make_colours_lab(tmp_path_factory.mktemp("colours"))).root
 
 
 def run_in(folder: Path) -> RunDirectory:
@@ -112,7 +104,7 @@ def test_a_selector_learns_which_demonstrations_help(kind, rate, tmp_path):
 @pytest.mark.slow
 def test_every_method_trains_the_pointer(lab):
     run = run_in(lab)
-    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    lines = read_metrics(run.metrics)
     assert {line["stage"] for line in lines} == {"imitate", "weigh", "rl"}
     gaps = [line["rollout_gap_mean"] for line in lines if "rollout_gap_mean" in line]
     assert gaps and max(gaps) < 1e-6, "grpo trains without dropout: the first ratio is 1"
@@ -274,26 +266,15 @@ def test_demonstrations_without_words_are_found_before_a_run(tmp_path):
     assert "set selector.vocabulary = 60" in " ".join(result.output.split())
 
 
-def assay_until(folder: str, kill_at: int, *words: str) -> None:
-    """`assay WORDS` in this process, which is killed before the metrics of its nth step."""
-    from assay.cli.main import app
-    from assay.lab.run import recorder
-
+def colours_until(folder: str, kill_at: int, *words: str) -> None:
+    """As with `assay_until`, with the made-up features in this process."""
     use_words(pytest.MonkeyPatch(), Path(folder))
-    written, seen = recorder.append_metrics, itertools.count(1)
-
-    def append(*given: object, **values: object) -> None:
-        if next(seen) == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        written(*given, **values)  # type: ignore[arg-type]
-
-    recorder.append_metrics = append
-    app(list(words))
+    assay_until(kill_at, *words)
 
 
 def ran(folder: Path, kill_at: int) -> BaseProcess:
     words = ("run", str(folder / "colours.toml"), "--or-resume", "--lab", str(folder))
-    process = forked(assay_until, str(folder), kill_at, *words, log=folder / "log.txt")
+    process = forked(colours_until, str(folder), kill_at, *words, log=folder / "log.txt")
     process.join(120)
     return process
 
@@ -308,6 +289,4 @@ def test_killed_in_every_stage_and_resumed_it_ends_bit_identical(lab, tmp_path):
     assert ran(tmp_path, 0).exitcode == 0, log.read_text()
     after, before = (everything(run_in(folder).path) for folder in (tmp_path, lab))
     extra = {name for name in before if "test-" in name and name not in after}
-    assert after.keys() == before.keys() - extra
-    for name, value in after.items():
-        assert value == before[name], name
+    assert_same(after, {name: before[name] for name in before.keys() - extra})

@@ -1,31 +1,18 @@
 """What report 004 asks to be protected, on a selector's run: its gate, checkpoints and data."""
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from assay.runs.checkpoints import read_selection
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory
 from tests.cli.conftest import call
-from tests.from_files import start
-from tests.lab.selector_task import make_colours_lab, use_words
+from tests.from_files import run_from
+from tests.lab.selector_task import HEAD, make_colours_lab
 
-EXPERIMENT = """\
-name  = "first"
-about = "RCE on stored selections, then GRPO that moves nothing"
-model = "selector:pointer"
-task  = "path:colours_task.py"
-seeds = [7]
-
-[selector]
-hidden = 16
-
-[data.train]
-source = "colours:train"
-split  = { dev = 0.25, by = "conversation" }
-
+pytestmark = pytest.mark.usefixtures("colour_words")
+STAGES = """\
 [stage.weigh]
 method = "rce"
 data   = "train"
@@ -58,32 +45,17 @@ benchmark = "colours/test"
 role   = "report"
 checkpoints = ["base", "weigh.last", "still.last"]
 """
+"""RCE on stored selections, then GRPO that moves nothing."""
 START = "weigh.step-000024"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        use_words(patch, tmp_path_factory.mktemp("words"))
-        yield
-
-
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, words: None) -> Path:
-    """A lab with 160 queries."""
-    root = tmp_path_factory.mktemp("colours")
-    make_colours_lab(root)
-    task = root / "colours_task.py"
+def run(tmp_path_factory: pytest.TempPathFactory, colour_words: None) -> RunDirectory:
+    """Of a lab with 160 queries."""
+    file = make_colours_lab(tmp_path_factory.mktemp("colours"), HEAD, STAGES)
+    task = file.with_name("colours_task.py")
     task.write_text(task.read_text().replace("range(32))", "range(160))"))
-    (root / "rl.toml").write_text(EXPERIMENT)
-    start(root / "rl.toml", root=root)
-    return root
-
-
-@pytest.fixture(scope="module")
-def run(lab: Path) -> RunDirectory:
-    found, *_ = runs_of(lab, "first")
-    return found
+    return run_from(file)
 
 
 def test_the_gate_promotes_a_selector_that_is_shown_better(run):
@@ -101,12 +73,12 @@ def test_the_gate_keeps_the_start_of_a_stage_whose_checkpoints_are_the_same(run)
 SAME = "pick the same demonstrations, in the same order, for 20 of 20 queries"
 
 
-def test_identical_selections_are_said_to_be_unable_to_differ(lab, run):
+def test_identical_selections_are_said_to_be_unable_to_differ(run):
     """Within a run, and between checkpoints that a comparison names; others are not said to be."""
-    compared = call("compare", f"{run}@weigh.last", f"{run}@still.last", "--lab", lab)
+    compared = call("compare", f"{run}@weigh.last", f"{run}@still.last", "--lab", run.root)
     said = " ".join(compared.stdout.split())
     assert f"{SAME}: their scores cannot differ" in said
-    reported = " ".join(call("report", run, "--full", "--lab", lab).stdout.split())
+    reported = " ".join(call("report", run, "--full", "--lab", run.root).stdout.split())
     assert f"weigh · step 24 and still · step 4 {SAME}" in reported
     assert f"base and still · step 4 {SAME}" not in reported
     assert SAME in (run.path / "report.html").read_text()
@@ -118,13 +90,14 @@ def checkpoints(lab: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_no_command_overwrites_a_checkpoint(lab, run):
+def test_no_command_overwrites_a_checkpoint(run):
+    lab, file = run.root, run.root / "colours.toml"
     before = checkpoints(lab)
-    again = call("run", lab / "rl.toml", "--lab", lab)
+    again = call("run", file, "--lab", lab)
     assert again.exit_code == 2 and "exists" in again.stderr
     for words in (
-        ("run", lab / "rl.toml", "--new", "--set", "stage.weigh.tau=0.3"),
-        ("run", lab / "rl.toml", "--or-resume", "--set", "stage.weigh.tau=0.3"),
+        ("run", file, "--new", "--set", "stage.weigh.tau=0.3"),
+        ("run", file, "--or-resume", "--set", "stage.weigh.tau=0.3"),
         ("eval", f"{run}@weigh.step-12", "--benchmark", "colours/test"),
     ):
         result = call(*words, "--lab", lab)

@@ -21,6 +21,7 @@ from assay.runs.metrics import append_metrics
 from assay.runs.records import EvaluationRecord, RecordWriter, write_samples
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
+from tests.sample_lines import sample_line
 
 SPEC = """
 name = "{name}"
@@ -294,21 +295,7 @@ def add_step(
     write_samples(
         run.samples("rl", step),
         [
-            {
-                "sample_id": f"rl/{step}/row_{g}#{s}",
-                "step": step,
-                "row_id": f"row_{g}",
-                "visit": 0,
-                "sample": s,
-                "text": call("Oslo", bool(rewards[g, s])),
-                "tokens": [1, 2],
-                "behaviour_logps": [-0.1, -0.2],
-                "reward": rewards[g, s],
-                "parts": "{}",
-                "why": "",
-                "advantage": 0.0,
-                "ended": "stop",
-            }
+            sample_line(step, f"row_{g}", s, text=call("Oslo", bool(r := rewards[g, s])), reward=r)
             for g in range(shape.groups)
             for s in range(shape.group)
         ],

@@ -1,29 +1,22 @@
 """Samples of steps and answers of evaluations are read as one; an id means one thing."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from assay.data.episode import Reward
 from assay.runs.history import Sample, find_samples, samples_in
-from assay.runs.records import ANSWERS, SAMPLES, write_samples, write_table
+from assay.runs.records import ANSWERS, write_samples, write_table
 from assay.runs.run_directory import RunDirectory
 from tests.pages.synthetic import empty_run
-
-EMPTY = {"text": "", "parts": "{}", "why": "", "ended": "stop", "tokens": [], "behaviour_logps": []}
-
-
-def sample(row: str, number: int) -> dict[str, Any]:
-    line = {**dict.fromkeys(SAMPLES.names), **EMPTY, "step": 1, "row_id": row, "sample": number}
-    return {**line, "sample_id": f"rl/1/{row}#{number}"}
+from tests.sample_lines import sample_line
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
     """Rows `a`, `a#1`, which is also a sample's id, and `b#0`, which is none."""
     run = empty_run(tmp_path)
-    lines = [sample(row, n) for row in ("a", "a#1", "b#0") for n in (0, 1)]
+    lines = [sample_line(1, row, n) for row in ("a", "a#1", "b#0") for n in (0, 1)]
     write_samples(run.samples("rl", 1), lines)
     return run
 
@@ -45,8 +38,8 @@ def test_a_samples_id_is_that_sample_and_a_rows_id_all_of_the_row(run, place, id
 
 def test_a_completion_and_an_answer_are_read_as_one_type(tmp_path: Path):
     judged = {"parts": '{"format": 1.0}', "facts": '{"calls": 2}', "outcome": "timed out"}
-    own = {**sample("a", 0), **judged, "visit": 3, "text": "x", "reward": 0.5, "why": "late"}
-    own |= {"advantage": -1.0, "tokens": [1, 2], "behaviour_logps": [-0.5, 0.0]}
+    own = {**sample_line(1, "a", 0), **judged, "visit": 3, "reward": 0.5, "why": "late"}
+    own |= {"advantage": -1.0, "behaviour_logps": [-0.5, 0.0]}
     write_samples(tmp_path / "step.parquet", [own])
     answer = {**dict.fromkeys(ANSWERS.names), **judged, "sample_id": "e/base/a#2", "item_id": "a"}
     answer |= {"repeat": 2, "output": "x", "score": 0.5, "why": "late", "ended": "stop"}

@@ -20,7 +20,7 @@ from assay.runs.records import (
     write_table,
 )
 from assay.runs.run_directory import RunDirectory
-from tests.sample_lines import read_samples
+from tests.sample_lines import read_samples, sample_line
 
 RECORD = EvaluationRecord(
     name="bfcl",
@@ -100,21 +100,8 @@ def test_a_record_keeps_order_types_and_abstentions(tmp_path):
 
 
 def test_samples_read_back_as_written(tmp_path):
-    sample = {
-        "sample_id": "rl/1/a#0",
-        "step": 1,
-        "row_id": "a",
-        "visit": 0,
-        "sample": 0,
-        "text": "x",
-        "tokens": [1, 2],
-        "behaviour_logps": [-0.5, 0.0],
-        "reward": None,
-        "parts": "{}",
-        "why": "deadline",
-        "advantage": 0.0,
-        "ended": "length",
-    }
+    told = {"behaviour_logps": [-0.5, 0.0], "reward": None, "why": "deadline", "ended": "length"}
+    sample = sample_line(1, "a", 0, **told)
     write_samples(tmp_path / "step.parquet", [sample])
     assert read_samples(tmp_path / "step.parquet") == [sample]
     del sample["visit"]

@@ -17,7 +17,7 @@ from assay.pages.words import words
 from assay.runs.history import answers_in, find_record
 from assay.runs.records import EvaluationRecord, read_scores
 from assay.runs.run_files import DamagedFile
-from tests.from_files import start
+from tests.from_files import run_from
 from tests.pages.synthetic import add_scores, empty_run
 from tests.tiny_labs import make_lab
 from tests.written import as_written
@@ -27,20 +27,27 @@ RECORD = EvaluationRecord(
 )
 
 
+TABLE = """
+[evaluate.test]
+benchmark = "math/gsm8k"
+options = { path = "test.jsonl", format = "messages" }
+role = "report"
+checkpoints = ["base", "sft.last"]
+"""
+SHORT = {"steps  = 40": "steps = 2", "checkpoint_every = 8\n": ""}
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fewer")
-    file = make_lab(folder)
-    text = file.read_text()
-    stage = text[text.index("[stage.rl]") : text.index("[evaluate.dev]")]
-    text = text.replace(stage, "").partition("[evaluate.dev]")[0]
-    text = text.replace("steps  = 40", "steps = 2").replace("checkpoint_every = 8\n", "")
-    evaluation = file.read_text().partition("[evaluate.test]")[2].partition("[evaluate.sampled]")[0]
-    evaluation = evaluation.replace('["base", "sft.best", "rl.last"]', '["base", "sft.last"]')
-    first = text + "[evaluate.test]" + evaluation + "fewer = { base = 3 }\nrepeats = 2\n"
-    file.write_text(first)
-    (made,) = start(file, root=folder)
-    return made
+    tables = TABLE + "sampling = { max_tokens = 12 }\nfewer = { base = 3 }\nrepeats = 2\n"
+    return run_from(make_lab(folder, until="[stage.rl]", edits=SHORT, tables=tables))
+
+
+def untrained(folder, fewer, role="report"):
+    """The file of an evaluation of the base model alone."""
+    table = TABLE.replace(', "sft.last"', "").replace("report", role)
+    return make_lab(folder, until="[stage.sft]", tables=f"{table}fewer = {fewer}\n")
 
 
 def test_a_part_is_drawn_by_ids_and_fewer_are_among_more():
@@ -115,25 +122,11 @@ def test_a_damaged_number_of_items_is_named(tmp_path, fewer):
     ],
 )
 def test_a_part_that_cannot_be_is_refused(tmp_path, fewer, role, says):
-    file = make_lab(
-        tmp_path,
-        until="[stage.sft]",
-        tables='[evaluate.test]\nbenchmark = "math/gsm8k"\ncheckpoints = ["base"]\n'
-        + f'options = {{ path = "test.jsonl", format = "messages" }}\nrole = "{role}"\n'
-        + f"fewer = {fewer}\n",
-    )
     with pytest.raises(InputError, match=says) as refused:
-        read_whole(file, [], tmp_path)
+        read_whole(untrained(tmp_path, fewer, role), [], tmp_path)
     assert "fewer" in str(refused.value)
 
 
 def test_more_than_all_items_are_refused_in_one_line(tmp_path):
-    file = make_lab(
-        tmp_path,
-        until="[stage.sft]",
-        tables='[evaluate.test]\nbenchmark = "math/gsm8k"\ncheckpoints = ["base"]\n'
-        'role = "report"\noptions = { path = "test.jsonl", format = "messages" }\n'
-        "fewer = { base = 9 }\n",
-    )
     with pytest.raises(InputError, match="asks for 9 of 8 items"):
-        start(file, root=tmp_path)
+        run_from(untrained(tmp_path, "{ base = 9 }"))

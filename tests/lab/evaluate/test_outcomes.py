@@ -18,7 +18,7 @@ from assay.runs.records import read_columns, scores_of
 from assay.runs.run_directory import RunDirectory
 from assay.sandbox import isolation
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import error_type
+from assay.tasks.task import error_type, no_error
 from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation
 from tests.tiny_labs import make_lab
 
@@ -73,23 +73,21 @@ def test_truncated_unparsable_and_wrong_answers_are_told_apart(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("reward", "classified", "error"),
+    ("reward", "error"),
     [
-        (Reward(1.0), "", ""),
-        (Reward(0.0), "", "truncated"),
-        (Reward(0.0, outcome="timed out"), "", "truncated"),
-        (Reward(-0.2, outcome="right"), "", ""),
-        (Reward(None, why="lost"), "", ""),
+        (Reward(1.0), ""),
+        (Reward(0.0), "truncated"),
+        (Reward(0.0, outcome="timed out"), "truncated"),
+        (Reward(-0.2, outcome="right"), ""),
+        (Reward(None, why="lost"), ""),
     ],
 )
-def test_any_task_tells_cut_answers_from_wrong_ones(
-    reward: Reward, classified: str, error: str
-) -> None:
+def test_any_task_tells_cut_answers_from_wrong_ones(reward: Reward, error: str) -> None:
     row = Row("r", (), gold="42")
     for ended in ("length", "context"):
-        assert error_type(lambda *_: classified, row, Completion("x", (1,), ended), reward) == error
-    whole = error_type(lambda *_: classified, row, Completion("x", (1,)), reward)
-    assert whole == (reward.outcome.replace("right", "") or classified)
+        assert error_type(no_error, row, Completion("x", (1,), ended), reward) == error
+    whole = error_type(no_error, row, Completion("x", (1,)), reward)
+    assert whole == reward.outcome.replace("right", "")
 
 
 def abstains_on_x(row: Row, completion: Completion) -> Reward:

@@ -31,11 +31,7 @@ def environment(server: Fake) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "take", "first"),
-    [
-        ("bfcl/simple_python", 12, 5),
-        pytest.param("bfcl/multi_turn_base", 2, 3, marks=pytest.mark.slow),
-    ],
+    ("benchmark", "take", "first"), [("bfcl/simple_python", 12, 5), ("bfcl/multi_turn_base", 2, 3)]
 )
 @pytest.mark.slow
 def test_a_kill_between_answers_pays_for_none_of_them_twice(

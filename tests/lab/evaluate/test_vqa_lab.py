@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from assay.errors import RunFailure
-from assay.lab.monitor.observer import Silent
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.from_files import start
+from tests.lab.monitor.sinks.logged_run import Noted
 
 EXPERIMENT = """\
 name  = "vqa"
@@ -48,16 +48,6 @@ def vqa_lab(folder: Path, few: int, count: int = 10) -> Path:
     return file
 
 
-class Listening(Silent):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 def record_of(folder: Path) -> tuple[RunDirectory, dict[str, list]]:
     (run,) = runs_of(folder, "vqa")
     (file,) = run.evaluations.glob("test-*/base.parquet")
@@ -65,7 +55,7 @@ def record_of(folder: Path) -> tuple[RunDirectory, dict[str, list]]:
 
 
 def test_every_record_names_its_metric_and_its_share_is_told(tmp_path: Path) -> None:
-    listening = Listening()
+    listening = Noted()
     start(vqa_lab(tmp_path, few=3), root=tmp_path, observer=listening)
     _, found = record_of(tmp_path)
     facts = [json.loads(text) for text in found["facts"]]

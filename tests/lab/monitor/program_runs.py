@@ -13,6 +13,7 @@ from assay.runs.metrics import append_metrics
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
+from tests.sample_lines import sample_line
 
 SPEC = """
 name = "flows"
@@ -107,23 +108,17 @@ def sample(step: int, row: str, number: int, made: Made, visit: int = 0) -> dict
         fallback=made.fallback,
         seconds=0.5,
     )
-    return {
-        "sample_id": f"rl/{step}/{row}#{number}",
-        "step": step,
-        "row_id": row,
-        "visit": visit,
-        "sample": number,
-        "text": f"```python\n{program}```",
-        "tokens": [1, 2],
-        "behaviour_logps": [-0.1, -0.2],
-        "reward": reward_of(made),
-        "parts": "{}",
-        "why": made.why,
-        "advantage": 0.0,
-        "ended": "stop",
-        "facts": json.dumps(facts_of(execution, {PROBLEM_TYPE: "math"})),
-        "outcome": outcome_of(made),
-    }
+    return sample_line(
+        step,
+        row,
+        number,
+        visit=visit,
+        text=f"```python\n{program}```",
+        reward=reward_of(made),
+        why=made.why,
+        facts=json.dumps(facts_of(execution, {PROBLEM_TYPE: "math"})),
+        outcome=outcome_of(made),
+    )
 
 
 def program_run(

@@ -81,25 +81,15 @@ def test_the_wish_to_go_on_is_kept_by_guard_and_stage(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("kind", "values"),
     [
-        {"metric": "cut"},
-        {"metric": "cut", "above": 0.5, "below": 0.5},
-        {"metric": "cut", "above": math.inf},
+        (GuardSpec, {"metric": "cut"}),
+        (GuardSpec, {"metric": "cut", "above": 0.5, "below": 0.5}),
+        (GuardSpec, {"metric": "cut", "above": math.inf}),
+        (MilestoneSpec, {"stage": "rl"}),
+        (MilestoneSpec, {"stage": "rl", "step": 3, "above": 0.5}),
     ],
 )
-def test_a_guard_that_makes_no_sense_is_refused(values):
+def test_a_condition_that_makes_no_sense_is_refused(kind, values):
     with pytest.raises(ValidationError):
-        GuardSpec(**values)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"stage": "rl"},
-        {"stage": "rl", "step": 3, "above": 0.5},
-    ],
-)
-def test_a_milestone_that_expects_nothing_is_refused(values):
-    with pytest.raises(ValidationError):
-        MilestoneSpec(**values)
+        kind(**values)

@@ -6,7 +6,7 @@ from pathlib import Path
 from assay.lab.monitor.observer import Silent
 from assay.lab.replay import Replay, replay
 from assay.runs.run_directory import RunDirectory, runs_of
-from tests.from_files import start
+from tests.from_files import run_from
 from tests.tiny_labs import make_lab
 
 GROUP = 8
@@ -63,8 +63,7 @@ reward   = { accuracy = 1.0, repetition = 0.5 }
 
 def make_replay_lab(folder: Path) -> RunDirectory:
     """Run all stages in `folder`."""
-    (run,) = start(make_lab(folder, until="[stage.sft]", tables=STAGES), root=folder)
-    return run
+    return run_from(make_lab(folder, until="[stage.sft]", tables=STAGES))
 
 
 def only_run(lab: Path) -> RunDirectory:

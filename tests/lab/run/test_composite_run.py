@@ -8,23 +8,13 @@ from benchmarks.families import byte_tokenizer, tiny_family
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
-from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.lab.monitor.observer import Silent
 from assay.lab.run.merged_export import export
-from assay.lab.session.session import Session
 from assay.runs.run_directory import runs_of
-from assay.runs.run_names import experiment_of
+from tests.data.renderings.test_template_options import PARTS
 from tests.from_files import start
 from tests.models.folders import CHAT
-from tests.tiny_labs import make_lab, model_of
+from tests.tiny_labs import make_lab, model_at
 
-PARTS = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}{{ '\\n' }}{% for part in m['content'] %}"
-    "{% if part['type'] == 'text' %}{{ part['text'] }}{% else %}<image>{% endif %}{% endfor %}"
-    "<|im_end|>{{ '\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant{{ '\\n' }}{% endif %}"
-)
-"""Reads a text as a list of parts and drops one that is a string, as SmolVLM's does."""
 STAGES = """
 [stage.full]
 method = "sft"
@@ -86,13 +76,6 @@ def make_composite(root: Path, family: str, template: str) -> Path:
     return file
 
 
-def trained(root: Path, name: str, checkpoint: str) -> torch.nn.Module:
-    (run,) = runs_of(root, name)
-    reference = parse_checkpoint(checkpoint)
-    assert reference is not None
-    return model_of(Session(experiment_of(run), run, 7, Silent()), reference).eval()
-
-
 @pytest.mark.parametrize(
     ("family", "template"),
     [
@@ -112,7 +95,7 @@ def test_text_trains_and_is_exported_as_it_came(tmp_path: Path, family: str, tem
         out = tmp_path / checkpoint
         made = export(tmp_path, f"{name}@{checkpoint}", out, lambda exported: exported.dtype)
         assert made.dtype == "bf16"
-        own = trained(tmp_path, name, checkpoint)
+        own = model_at(runs_of(tmp_path, name)[0], checkpoint)
         theirs = AutoModelForImageTextToText.from_pretrained(out, dtype=torch.float32).eval()
         ids = torch.arange(40, 72)[None]
         with torch.no_grad():

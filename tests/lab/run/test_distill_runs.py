@@ -16,9 +16,10 @@ from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.cost_ledger import read_calls
 from assay.runs.history import History
 from assay.runs.manifest_file import read_manifest
+from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import assert_one_line, call
-from tests.from_files import start
+from tests.from_files import run_from, start
 from tests.lab.run.teacher_server import TeacherServer, teacher_server
 from tests.tiny_labs import make_lab
 
@@ -56,9 +57,9 @@ TOKENS = re.compile("helper/.*tokens")
 K = ("--set", "stage.distilled.loss_top_k=20")
 
 
-def make_distill_lab(folder: Path) -> Path:
+def make_distill_lab(folder: Path, text: str = EXPERIMENT) -> Path:
     """The tiny lab with a teacher whose weights are the model's and some noise."""
-    file = make_lab(folder, EXPERIMENT)
+    file = make_lab(folder, text)
     shutil.copytree(folder / "model", folder / "teacher")
     weights = folder / "teacher" / "model.safetensors"
     torch.manual_seed(5)
@@ -75,17 +76,14 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run that nothing broke, which tests only read."""
-    file = make_distill_lab(tmp_path_factory.mktemp("finished"))
-    (run,) = start(file, root=file.parent)
-    return run
+    return run_from(make_distill_lab(tmp_path_factory.mktemp("finished")))
 
 
 def lines(run: RunDirectory) -> list[dict[str, Any]]:
     """The steps' metrics, but for times."""
-    every = map(json.loads, run.metrics.read_text().splitlines())
     return [
         {n: v for n, v in line.items() if n not in LEFT_OUT and "seconds" not in n}
-        for line in every
+        for line in read_metrics(run.metrics)
     ]
 
 

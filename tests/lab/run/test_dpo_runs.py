@@ -7,7 +7,6 @@ import os
 import signal
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,12 +14,13 @@ from assay.experiment.read_file import read_experiment
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session
 from assay.lab.session.stage_methods import build_method
+from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.likelihood import Dpo
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.forked import forked
-from tests.from_files import start
-from tests.lab.run.test_kill import everything
+from tests.from_files import run_from, start
+from tests.lab.run.test_kill import assert_same, everything
 from tests.tiny_labs import make_lab
 
 DPO = """
@@ -61,27 +61,11 @@ def make_dpo_lab(folder: Path, tables: str = DPO) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    file = make_dpo_lab(tmp_path_factory.mktemp("dpo"))
-    (found,) = start(file, root=file.parent)
-    return found
-
-
-def lines(run: RunDirectory, stage: str = "prefer") -> list[dict[str, Any]]:
-    every = map(json.loads, run.metrics.read_text().splitlines())
-    return [line for line in every if line["stage"] == stage]
-
-
-def method_of(folder: Path) -> tuple[Session, Dpo]:
-    experiment = read_experiment(folder / "tiny.toml")
-    session = Session(experiment, RunDirectory(folder, "tiny", "none"), 7, Silent())
-    stage = experiment.stage["prefer"]
-    method = build_method(stage, session.stage_input(stage), 1)
-    assert isinstance(method, Dpo)
-    return session, method
+    return run_from(make_dpo_lab(tmp_path_factory.mktemp("dpo")))
 
 
 def test_an_epoch_is_a_pass_over_the_pairs_and_groups_of_equal_scores_give_none(run):
-    found = lines(run)
+    found = read_metrics(run.metrics)
     assert len(found) == 4, "two epochs of 8 pairs, 4 a step"
     assert {line["pairs"] for line in found} == {4.0}
     assert {line["signal_share"] for line in found} == {0.8}
@@ -89,7 +73,7 @@ def test_an_epoch_is_a_pass_over_the_pairs_and_groups_of_equal_scores_give_none(
 
 
 def test_the_first_margin_is_0_and_training_widens_it(run):
-    first, *_, last = lines(run)
+    first, *_, last = read_metrics(run.metrics)
     assert abs(first["reward_margin"]) < 1e-4 and abs(first["kl"]) < 1e-6
     assert first["loss"] == pytest.approx(0.6931, abs=1e-4) == first["preference_loss"]
     assert last["reward_margin"] > 0.1 and last["loss"] < 0.69 and last["kl"] > 0
@@ -111,10 +95,7 @@ def test_killed_and_resumed_a_stage_of_pairs_ends_bit_identical(run, tmp_path, a
         assert killed.exitcode == -signal.SIGKILL, (tmp_path / "log.txt").read_text()
     assert ran(tmp_path, 0).exitcode == 0, (tmp_path / "log.txt").read_text()
     (found,) = runs_of(tmp_path, "tiny")
-    after = everything(found.path)
-    assert after.keys() == before.keys()
-    for name, value in before.items():
-        assert after[name] == value, name
+    assert_same(everything(found.path), before)
 
 
 def assay_until(kill_at: int, *words: str) -> None:
@@ -171,11 +152,13 @@ def test_a_check_counts_the_pairs_and_the_reference_and_measures_the_longest(run
     result = answer(checked)["result"]
     numbers = result["numbers"]["stage.prefer"]
     assert numbers["pairs"] == 8 and numbers["groups with pairs"] == 4
-    _, method = method_of(run.root)
+    session = Session(read_experiment(run.root / "tiny.toml"), run, 7, Silent())
+    stage = session.experiment.stage["prefer"]
+    method = build_method(stage, session.stage_input(stage), 1)
+    assert isinstance(method, Dpo)
     gaps = [pair.gap for pair in method.pairs]
     assert numbers["score gap, mean"] == pytest.approx(sum(gaps) / 8)
     assert numbers["longest_row_tokens"] > numbers["longest candidate, tokens"] > 0
     assert 0 < numbers["seconds_low"] < numbers["seconds_high"]
-    assert any(
-        "scores do not differ give no pair" in f["what"] for f in answer(checked)["findings"]
-    )
+    findings = [each["what"] for each in answer(checked)["findings"]]
+    assert any("scores do not differ give no pair" in what for what in findings)

@@ -17,7 +17,7 @@ from assay.runs.checkpoints import read_selection
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status, stored_status, write_status
-from tests.from_files import launch_or_resume, start
+from tests.from_files import launch_or_resume, run_from
 from tests.tiny_labs import make_lab
 
 WHY = "a random model earns a part of what judges form alone"
@@ -49,9 +49,7 @@ def guarded_lab(folder: Path, tables: str = "") -> Path:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run that no guard disturbed."""
-    folder = tmp_path_factory.mktemp("whole")
-    (run,) = start(guarded_lab(folder), SETTINGS, root=folder, despite=WHY)
-    return run
+    return run_from(guarded_lab(tmp_path_factory.mktemp("whole")), SETTINGS, despite=WHY)
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +57,8 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """The same run, which a guard stopped in its last stage, at a step without a checkpoint due."""
     folder = tmp_path_factory.mktemp("stopped")
     with pytest.raises(RunFailure, match="'always' stopped the run at rl step 3"):
-        start(
-            guarded_lab(folder, GUARD),
-            SETTINGS,
-            root=folder,
-            observer=Reporting(Silent()),
-            despite=WHY,
-        )
+        observer = Reporting(Silent())
+        run_from(guarded_lab(folder, GUARD), SETTINGS, observer=observer, despite=WHY)
     (run,) = runs_of(folder, "tiny")
     return run
 

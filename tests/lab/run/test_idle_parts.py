@@ -70,13 +70,12 @@ def test_a_punishment_that_is_lost_is_told_where_answers_were_cut(tmp_path, monk
 
 def test_parts_that_act_say_nothing_and_parts_without_occasion_are_notes(tmp_path) -> None:
     settings = (
-        *(
-            "stage.rl.algorithm=dapo",
-            "stage.rl.dynamic={ max_batches = 3 }",
-            "stage.rl.mask_truncated=true",
-        ),
-        *("stage.rl.optimizer={ lr = 5e-3 }", "stage.rl.top_entropy_share=0.5"),
-        *("stage.rl.entropy_coef=0.01",),
+        "stage.rl.algorithm=dapo",
+        "stage.rl.dynamic={ max_batches = 3 }",
+        "stage.rl.mask_truncated=true",
+        "stage.rl.optimizer={ lr = 5e-3 }",
+        "stage.rl.top_entropy_share=0.5",
+        "stage.rl.entropy_coef=0.01",
     )
     health = stage_health(History(run_of(tmp_path, *settings)), "rl")
     states = {each.rule: each.state for each in health.states}

@@ -4,7 +4,7 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -118,6 +118,13 @@ def everything(run: Path) -> dict[str, object]:
     return found
 
 
+def assert_same(found: Mapping[str, object], expected: Mapping[str, object]) -> None:
+    """Two runs recorded the same; one file after the other, so that it is named."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == value, name
+
+
 def killed_and_resumed(tmp_path: Path, settings: Sequence[str], instants: Sequence[str]) -> int:
     """How many kills met a living process; all that is recorded is as without them."""
     random.seed(20)
@@ -126,16 +133,13 @@ def killed_and_resumed(tmp_path: Path, settings: Sequence[str], instants: Sequen
     # The same folder serves twice, because the paths in it are part of what is fingerprinted.
     shutil.move(tmp_path / "runs", tmp_path / "unbroken")
     (tmp_path / "lab.sqlite").unlink()
-    hit = {
-        name: kill_at(tmp_path, settings, INSTANTS[name], random.uniform(0, 0.02))
-        for name in instants
-    }
+    hits = sum(
+        kill_at(tmp_path, settings, INSTANTS[name], random.uniform(0, 0.02)) for name in instants
+    )
     found = everything(finish(tmp_path, settings))
     assert faults(tmp_path) == set()
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert found[name] == value, f"{name} differs after kills at {hit}"
-    return sum(hit.values())
+    assert_same(found, expected)
+    return hits
 
 
 FEW = ("while a checkpoint is written", "between journal and update", "while the test is answered")

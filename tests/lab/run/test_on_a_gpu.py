@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
-from tests.from_files import start
+from tests.from_files import run_from
 from tests.lab.run.test_dpo_runs import DPO, write_groups
 from tests.pretended_cuda import pretended_cuda
 from tests.tiny_labs import make_lab
@@ -25,15 +26,13 @@ optimizer = { lr = 1e-3 }
 
 def finished(run: RunDirectory) -> dict[str, int]:
     """Steps by stage."""
-    lines = map(json.loads, run.metrics.read_text().splitlines())
-    return {line["stage"]: line["step"] for line in lines}
+    return {line["stage"]: line["step"] for line in read_metrics(run.metrics)}
 
 
 @pytest.mark.slow
 def test_a_run_trains_chooses_and_reports_on_a_gpu(tmp_path: Path) -> None:
-    file = make_lab(tmp_path)
     with pretended_cuda():
-        (run,) = start(file, root=tmp_path)
+        run = run_from(make_lab(tmp_path))
     assert finished(run) == {"sft": 40, "rl": 4}
     machine = json.loads(run.manifest.read_text())["machine"]
     assert machine["precision"]["device"] == "cuda"
@@ -45,5 +44,4 @@ def test_the_other_methods_and_an_adapter_run_on_a_gpu(tmp_path: Path) -> None:
     file = make_lab(tmp_path, until="[stage.sft]", tables=DPO + RCE)
     write_groups(tmp_path / "groups.jsonl")
     with pretended_cuda():
-        (run,) = start(file, root=tmp_path)
-    assert set(finished(run)) == {"prefer", "rce"}
+        assert set(finished(run_from(file))) == {"prefer", "rce"}

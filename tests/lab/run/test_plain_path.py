@@ -4,12 +4,12 @@ from pathlib import Path
 
 from benchmarks.families import tiny_family
 
-from assay.lab.monitor.observer import Silent
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from tests.from_files import check_experiment, start
+from tests.lab.monitor.sinks.logged_run import Noted
 from tests.tiny_labs import make_lab
 
 SHORT = {
@@ -22,23 +22,13 @@ SHORT = {
 WORDS = "by Transformers' own forward, slower and without its own dropout"
 
 
-class Noting(Silent):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 def test_a_run_says_its_path_in_check_notes_and_manifest(tmp_path: Path) -> None:
     file = make_lab(tmp_path, until="[evaluate.sampled]", edits=SHORT)
     (tmp_path / "model" / "model.safetensors").unlink()
     tiny_family("qwen3_moe").save_pretrained(tmp_path / "model")
     found = [f for f in check_experiment(file, root=tmp_path).findings if "plain path" in f.what]
     assert [f.severity for f in found] == ["note"] and WORDS in found[0].evidence
-    seen = Noting()
+    seen = Noted()
     [run] = start(file, root=tmp_path, observer=seen)
     assert [note.split(":")[0] for note in seen.notes if WORDS in note] == ["sft", "rl"]
     assert WORDS in read_manifest(run)["machine"]["plain_path"]

@@ -1,14 +1,11 @@
 """What a run sampled is learned from token by token: never written again, never after another
 prompt."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from assay.data.episode import Episode
@@ -19,10 +16,12 @@ from assay.lab.models.learner import stored_turns
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session
 from assay.lab.session.stage_methods import build_method, stored_groups_of
+from assay.runs.metrics import read_metrics
+from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.loop import FirstBatchCheck
 from tests.cli.conftest import assert_one_line, call
-from tests.from_files import start
+from tests.from_files import run_from
 from tests.sample_lines import read_samples
 from tests.written import as_written
 
@@ -149,8 +148,7 @@ def test_a_stage_learns_the_very_tokens_that_were_sampled(lab: Path, stage: str)
 
 
 def test_every_method_trains_on_them(lab: Path) -> None:
-    (run,) = start(lab / "learned.toml", root=lab)
-    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    lines = read_metrics(run_from(lab / "learned.toml").metrics)
     assert [line["stage"] for line in lines] == ["keep", "weigh", "push", "prefer"]
     assert all(line["grad_norm"] > 0 for line in lines)
     assert lines[2]["part/spread"] == lines[2]["reward_mean"], "parts come along"
@@ -174,13 +172,9 @@ def test_another_prompt_than_the_recorded_one_is_refused(lab: Path) -> None:
 def test_abstentions_are_dropped_and_counted(lab: Path, tmp_path: Path) -> None:
     file = sorted((source_of(lab).path / "samples" / "rl").glob("*.parquet"))[0]
     before = file.read_bytes()
-    table = pq.read_table(file)
-    values = table["reward"].to_pylist()
-    column = pa.array([None, *values[1:]], pa.float64())
+    lines = read_samples(file)
     try:
-        pq.write_table(
-            table.set_column(table.schema.get_field_index("reward"), "reward", column), file
-        )
+        write_samples(file, [{**lines[0], "reward": None}, *lines[1:]])
         as_written(file)
         made = session_of(lab).sets["groups"]
     finally:

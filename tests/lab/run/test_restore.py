@@ -17,7 +17,7 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_files import DamagedFile
 from assay.runs.verify_files import verify_run
 from tests.from_files import start
-from tests.lab.run.test_kill import everything
+from tests.lab.run.test_kill import assert_same, everything
 
 SHORT = ("stage.sft.steps=6", "stage.sft.checkpoint_every=2", "stage.rl.steps=3")
 LESS = "[evaluate.sampled]"
@@ -68,11 +68,8 @@ def flip(file: Path) -> None:
 
 def same(run: RunDirectory, unbroken: RunDirectory) -> None:
     """All that the run holds is what the unbroken one holds."""
-    found, expected = everything(run.path), everything(unbroken.path)
-    found = {name: value for name, value in found.items() if not name.startswith("aside/")}
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert found[name] == value, name
+    found = {n: v for n, v in everything(run.path).items() if not n.startswith("aside/")}
+    assert_same(found, everything(unbroken.path))
 
 
 @pytest.mark.parametrize(
@@ -136,16 +133,12 @@ def test_a_start_that_changed_is_no_anchor_of_a_resumed_stage(unbroken: RunDirec
     run = interrupted(unbroken, "rl", 1)
     file = run.checkpoint("sft", 6) / "model.safetensors"
     save_file({name: tensor * 1.01 for name, tensor in load_file(file).items()}, file)
-    told = Stopping()
-    resume(run, observer=told)
-    print(told.notes)
+    resume(run)
     same(run, unbroken)
 
 
 @pytest.mark.slow
-def test_a_finished_run_keeps_no_optimizer_state(
-    unbroken: RunDirectory,
-) -> None:
+def test_a_finished_run_keeps_no_optimizer_state(unbroken: RunDirectory) -> None:
     assert not list(unbroken.path.rglob("optimizer.pt"))
     run = interrupted(unbroken, "rl", 1)
     assert len(list(run.path.rglob("optimizer.pt"))) == 2

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from assay.errors import Finding
+from assay.experiment.read_file import read_experiment
 from assay.lab.check.gold_trials import gold_answers
 from assay.lab.check.subject import Number, Subject
 from assay.lab.monitor.observer import Silent
@@ -14,7 +15,7 @@ from assay.lab.session.session import Session
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
-from tests.from_files import start
+from tests.from_files import run_from
 from tests.tiny_labs import make_lab
 
 TABLES = """
@@ -42,9 +43,7 @@ when = { read = { outcome = ["no answer", "unparsable"] } }
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     folder = tmp_path_factory.mktemp("lab")
-    file = make_lab(folder, until="[stage.sft]", tables=TABLES)
-    (run,) = start(file, root=folder)
-    return run
+    return run_from(make_lab(folder, until="[stage.sft]", tables=TABLES))
 
 
 def test_every_sample_earns_what_its_parts_come_to(run: RunDirectory) -> None:
@@ -74,10 +73,7 @@ def test_every_sample_earns_what_its_parts_come_to(run: RunDirectory) -> None:
 
 
 def test_check_tries_each_part_and_asks_nobody_to_earn_a_punishment(tmp_path: Path) -> None:
-    file = make_lab(tmp_path, until="[stage.sft]", tables=TABLES)
-    from assay.experiment.read_file import read_experiment
-
-    experiment = read_experiment(file)
+    experiment = read_experiment(make_lab(tmp_path, until="[stage.sft]", tables=TABLES))
     session = Session(experiment, RunDirectory(tmp_path, "tiny", "x"), 7, Silent())
     seen = list(gold_answers(Subject(session)))
     numbers = {n.name: n.value for n in seen if isinstance(n, Number)}

@@ -33,11 +33,11 @@ from assay.runs.run_names import experiment_of, resolve_checkpoint
 from assay.runs.status import read_status
 from tests.docs.pages import blocks
 from tests.forked import forked
-from tests.from_files import start
+from tests.from_files import run_from, start
 from tests.lab.run.test_restore import same
 from tests.models.folders import tiny_model
 from tests.pages.pages import printed
-from tests.tiny_labs import make_lab, model_of
+from tests.tiny_labs import make_lab, model_at
 
 ROUNDS = blocks("rounds.md", "toml")[0]
 TEST = """
@@ -75,10 +75,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     place = json.dumps(str(folder / "test.jsonl"))
     tables = ROUNDS + TEST.replace("PATH", place)
     edits = {"[data.sums]": "[data.train]"}
-    file = make_lab(folder, until="[stage.sft]", tables=tables, edits=edits)
     (folder / "variety.py").write_text(VARIETY)
-    (made,) = start(file, SMALL, root=folder)
-    return made
+    return run_from(make_lab(folder, until="[stage.sft]", tables=tables, edits=edits), SMALL)
 
 
 def selection(run: RunDirectory, stage: str, rule: str) -> Selection:
@@ -177,15 +175,11 @@ def other(run: RunDirectory) -> RunDirectory:
     text = (run.root / "tiny.toml").read_text().partition("[stage.sft]")[0]
     file = run.root / "other.toml"
     file.write_text(text.replace('"tiny"', '"other"') + OTHER)
-    (made,) = start(file, root=run.root)
-    return made
+    return run_from(file)
 
 
 def weights_of(run: RunDirectory, name: str) -> dict[str, torch.Tensor]:
-    session = Session(experiment_of(run), run, 7, Silent())
-    reference = parse_checkpoint(name)
-    assert reference is not None
-    return model_of(session, reference).state_dict()
+    return model_at(run, name).state_dict()
 
 
 def test_a_stage_starts_from_another_runs_weights(run: RunDirectory, other: RunDirectory) -> None:

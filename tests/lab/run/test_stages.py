@@ -8,14 +8,17 @@ import pytest
 import torch
 
 from assay.errors import InputError
-from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.session import session
-from assay.lab.session.session import Session
 from assay.models.load import load_model
+from assay.models.precision import choose_precision
+from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import runs_of
+from assay.runs.run_names import experiment_of
+from assay.runs.status import read_status
 from assay.sandbox.pool import WorkerPools
 from assay.tasks.running import RewardRunner
 from tests.from_files import start
-from tests.tiny_labs import make_lab, model_of
+from tests.tiny_labs import make_lab, model_at
 
 STAGES = """
 [stage.adapter]
@@ -84,19 +87,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory, pools: list[WorkerPools | None
     return folder
 
 
-def only_run(lab: Path, name: str = "tiny") -> Path:
-    (run,) = (lab / "runs" / name).iterdir()
-    return run
-
-
 def test_all_stages_finish_and_record_what_they_did(lab: Path):
-    run = only_run(lab)
-    assert json.loads((run / "status.json").read_text())["status"] == "finished"
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    by_stage = {
-        name: [x for x in lines if x["stage"] == name]
-        for name in ("adapter", "kept", "weighted", "tuned")
-    }
+    (run,) = runs_of(lab, "tiny")
+    assert read_status(run.path).status == "finished"
+    lines, names = read_metrics(run.metrics), ("adapter", "kept", "weighted", "tuned")
+    by_stage = {name: [x for x in lines if x["stage"] == name] for name in names}
     assert [len(found) for found in by_stage.values()] == [8, 2, 2, 2]
     assert by_stage["adapter"][-1]["nll"] < by_stage["adapter"][0]["nll"]
     assert all(line["kept_share"] == 1.0 for line in by_stage["kept"])
@@ -125,25 +120,14 @@ def test_a_run_source_takes_a_merged_adapter_and_refers_to_its_checkpoint(
     (run,) = start(file, root=lab)
     manifest = json.loads(run.manifest.read_text())
     assert manifest["base_weights"]["checkpoint"].endswith("checkpoints/tuned/step-000002")
-    tiny = Session(*whole(lab, "tiny"))
-    merged = model_of(tiny, parse_checkpoint("tuned.last"))  # type: ignore[arg-type]
-    again = model_of(Session(*whole(lab, "next")), parse_checkpoint("base"))  # type: ignore[arg-type]
+    (tiny,) = runs_of(lab, "tiny")
+    merged, again = model_at(tiny, "tuned.last"), model_at(run, "base")
     for a, b in zip(merged.parameters(), again.parameters(), strict=True):
         torch.testing.assert_close(a, b)
-    begin = tiny.experiment.stage["tuned"].starts_from
+    begin = experiment_of(tiny).stage["tuned"].starts_from
     assert begin is not None and begin.stage == "weighted"
     (cached,) = tmp_path.glob("merged/*/model.safetensors")
     content = cached.read_bytes()
     cached.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(InputError, match="is damaged"):
-        load_model(cached.parent, tiny.precision)
-
-
-def whole(lab: Path, name: str):
-    """What a session of the only run of a name is made of."""
-    from assay.experiment.read_file import read_experiment
-    from assay.lab.monitor.observer import Silent
-    from assay.runs.run_directory import runs_of
-
-    (run,) = runs_of(lab, name)
-    return read_experiment(run.spec), run, 7, Silent()
+        load_model(cached.parent, choose_precision())

@@ -1,14 +1,13 @@
 """An SFT stage with dropout and validation rows: recorded, resumed bit by bit, checked, shown."""
 
-import json
-
 import pytest
 
 from assay.lab.monitor.progress import progress
 from assay.pages.facts import gather
 from assay.pages.run_page import write_report
+from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
-from tests.from_files import start
+from tests.from_files import run_from
 from tests.tiny_labs import make_lab
 
 STAGE = """
@@ -21,23 +20,19 @@ micro_tokens = 64
 checkpoint_every = 4
 optimizer = { lr = 1e-2 }
 adapt = { kind = "lora", rank = 4, alpha = 8, dropout = 0.2 }
+validation = "sums.dev"
+validation_every = 2
 """
-MEASURED = STAGE + 'validation = "sums.dev"\nvalidation_every = 2\n'
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     folder = tmp_path_factory.mktemp("lab")
-    (made,) = start(make_lab(folder, until="[stage.sft]", tables=MEASURED), root=folder)
-    return made
-
-
-def metrics(run: RunDirectory) -> list[dict]:
-    return [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    return run_from(make_lab(folder, until="[stage.sft]", tables=STAGE))
 
 
 def test_the_loss_stands_in_its_steps_on_the_page_and_where_a_run_is_watched(run) -> None:
-    lines = metrics(run)
+    lines = read_metrics(run.metrics)
     seen = {line["step"]: line["validation_loss"] for line in lines if "validation_loss" in line}
     assert list(seen) == [2, 4, 6, 8, 9]
     (curve,) = [each for each in gather(run).curves("sft") if each.metric == "validation_loss"]

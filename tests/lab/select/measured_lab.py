@@ -11,6 +11,7 @@ from assay.lab.select import Selected, select_rows
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory, create_run
 from assay.runs.status import stored_status, write_status
+from tests.sample_lines import sample_line
 from tests.tiny_labs import write_rows
 
 SPEC = """
@@ -76,21 +77,8 @@ def measured_lab(root: Path, steps: Sequence[Sequence[Group]], data: str = "sums
 
 
 def line(step: int, row: str, visit: int, sample: int, reward: float | None) -> dict[str, Any]:
-    return {
-        "sample_id": f"rl/{step}/{row}#{4 * visit + sample}",
-        "step": step,
-        "row_id": row,
-        "visit": visit,
-        "sample": 4 * visit + sample,
-        "text": "7",
-        "tokens": [1],
-        "behaviour_logps": [-1.0],
-        "reward": reward,
-        "parts": "{}",
-        "why": "" if reward is not None else "deadline",
-        "advantage": 0.0,
-        "ended": "stop",
-    }
+    why = "" if reward is not None else "deadline"
+    return sample_line(step, row, 4 * visit + sample, visit=visit, reward=reward, why=why)
 
 
 def shuffled_steps(shares: Mapping[str, Sequence[int]], prompts: int = 2) -> list[list[Group]]:

@@ -14,6 +14,7 @@ from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.endpoint import client
 from assay.runs.cost_ledger import LedgerCall, read_calls
 from assay.tasks.helper_model import Caller, OverBudget
+from tests.lab.run.test_executor_at_an_endpoint import COMPLETION, PROMPT, charged_by
 from tests.rollout.engines.endpoint.fault_server import FaultServer, drawn, fault_server
 from tests.scripted_helper import questions
 
@@ -22,8 +23,6 @@ FAULTS = (*["answer"] * 9, *BAD)
 MOST = 8
 """Tokens that an answer may have; the server writes 3."""
 DRAWN = Sampling(1.0, MOST)
-PROMPT, COMPLETION = 10.0, 10000.0
-"""Per million tokens: what is reserved for a prompt, of which a byte may be a token, is little."""
 
 
 @pytest.fixture(autouse=True)
@@ -52,12 +51,6 @@ def asked(number: int) -> tuple[Message, ...]:
     return (Message("user", f"question {number}"),)
 
 
-def charged_by(server: FaultServer) -> float:
-    """What the server charged, in units."""
-    wrote = server.charged * server.completion_tokens
-    return (server.prompt_tokens * PROMPT + wrote * COMPLETION) / 1e6
-
-
 def most_of(calls: list[LedgerCall]) -> float:
     return sum(call.most for call in calls) / NANO
 
@@ -82,7 +75,7 @@ def ask_all(helpers: HelperModels, count: int = 200) -> list[OverBudget | None]:
 @pytest.mark.parametrize("scope", ["run", pytest.param("step", marks=pytest.mark.slow)])
 def test_two_hundred_calls_at_once_use_up_the_budget_and_never_more(tmp_path, scope):
     budget = 8.0  # for about a hundred reservations
-    with fault_server(FaultServer(drawn(FAULTS, 1))) as server:
+    with fault_server(FaultServer(drawn(FAULTS, 1), seconds=0.1)) as server:
         helpers = helpers_at(server.url, tmp_path, budget={scope: budget})
         raised = [error for _ in range(2) for error in ask_all(helpers) if error is not None]
         helpers.release()
@@ -92,16 +85,4 @@ def test_two_hundred_calls_at_once_use_up_the_budget_and_never_more(tmp_path, sc
     assert raised and all(f"budget.{scope}" in str(error) for error in raised)
     assert len(calls) + len(raised) >= 400, "a repetition without room raises as well"
     assert {call.status for call in calls} <= {"answered", "failed"}
-
-
-def test_every_fault_is_met_and_the_ledger_bounds_what_the_server_charged(tmp_path):
-    with fault_server(FaultServer(drawn(FAULTS, 2), seconds=0.1)) as server:
-        helpers = helpers_at(server.url, tmp_path)
-        assert not any(ask_all(helpers))
-        helpers.release()
-    calls = read_calls(tmp_path)
-    assert set(server.done) == set(FAULTS) and len(calls) == 200 and server.at_once > 20
-    assert sum(call.attempts for call in calls) >= sum(server.done.values()) > 250
-    counted = sum(call.cost or 0 for call in calls) / NANO
-    assert counted <= charged_by(server) <= most_of(calls)
-    assert sum(call.status == "answered" for call in calls) > 150
+    assert set(server.done) == set(FAULTS) and server.at_once > 20

@@ -9,14 +9,13 @@ from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from assay.data.renderings.rendering import chat_template
-from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.lab.models.language_learner import language_model, make_renderer, run_folder
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session
 from assay.runs.run_directory import runs_of
 from assay.runs.run_names import experiment_of
-from tests.from_files import start
-from tests.tiny_labs import make_lab, model_of
+from tests.from_files import run_from
+from tests.tiny_labs import make_lab, model_at
 
 TRAINED = 'method = "sft"\ndata = "sums"\nsteps = 1\nbatch = 4\n'
 KINDS = {
@@ -47,19 +46,12 @@ def stages() -> str:
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     folder = tmp_path_factory.mktemp("elsewhere")
-    start(make_lab(folder, until="[stage.sft]", tables=stages()), root=folder)
-    (run,) = runs_of(folder, "tiny")
+    run = run_from(make_lab(folder, until="[stage.sft]", tables=stages()))
     return Session(experiment_of(run), run, 7, Silent())
 
 
 def folder_of(session: Session, kind: str) -> Path:
     return session.run.checkpoint(stage_name(kind), 1)
-
-
-def own_logits(session: Session, name: str) -> torch.Tensor:
-    reference = parse_checkpoint(name)
-    assert reference is not None
-    return logits(model_of(session, reference).eval())
 
 
 def logits(model: torch.nn.Module) -> torch.Tensor:
@@ -78,11 +70,11 @@ def outsider(folder: Path) -> torch.Tensor:
 def test_every_kind_of_checkpoint_loads_elsewhere_as_what_was_trained(
     session: Session, kind: str
 ) -> None:
-    own = own_logits(session, f"{stage_name(kind)}.last")
+    own = logits(model_at(session.run, f"{stage_name(kind)}.last"))
     theirs = outsider(folder_of(session, kind))
     torch.testing.assert_close(theirs, own, rtol=1e-4, atol=1e-4)
     # Close to nothing else: each stage moved its logits by far more than that.
-    assert (own - own_logits(session, "base")).abs().max() > 0.1
+    assert (own - logits(model_at(session.run, "base"))).abs().max() > 0.1
 
 
 def test_a_checkpoint_carries_the_template_of_its_own_stage(session: Session) -> None:

@@ -203,19 +203,14 @@ def test_threads_get_their_own_answers_in_few_batches(root, monkeypatch):
     model = helper(root)
     expected = [model.answer(questions([asked(str(n))], GREEDY, keys(1)))[0] for n in range(24)]
     monkeypatch.setattr(local_helper, "sample_turns", counted)
-    found: dict[int, object] = {}
     ready = threading.Barrier(24)
 
-    def ask(n: int) -> None:
+    def ask(n: int) -> object:
         ready.wait()
-        (found[n],) = model.answer(questions([asked(str(n))], GREEDY, keys(1)))
+        return model.answer(questions([asked(str(n))], GREEDY, keys(1)))[0]
 
-    threads = [threading.Thread(target=ask, args=(n,)) for n in range(24)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [found[n] for n in range(24)] == expected
+    with ThreadPoolExecutor(24) as threads:
+        assert [*threads.map(ask, range(24))] == expected
     assert sum(batches) == 24 and len(batches) < 12
 
 

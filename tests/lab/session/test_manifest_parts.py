@@ -131,23 +131,15 @@ def test_one_other_letter_in_the_data_shows(lab, before):
 def test_another_share_of_the_split_shows(lab, before):
     after = lab.manifest("data.sums.split.dev=0.5")
     assert {"split", "rows"} <= changed_parts(before, after)
-    confounds = [
-        d.path for d in differences(before, after, vary=["data.sums.split"]) if d.kind == "confound"
-    ]
-    assert confounds == []
+    varied = differences(before, after, vary=["data.sums.split"])
+    assert not [d.path for d in varied if d.kind == "confound"]
 
 
 def test_another_chat_template_shows_in_training_and_evaluation(own_model, before):
     template = own_model.root / "model" / "chat_template.jinja"
-    text = template.read_text() if template.exists() else ""
-    config = own_model.root / "model" / "tokenizer_config.json"
-    if text:
-        template.write_text(text.replace("<|im_start|>", "<|im_start|> ", 1))
-    else:
-        config.write_text(config.read_text().replace("<|im_start|>", "<|im_start|> ", 1))
+    template.write_text(template.read_text().replace("<|im_start|>", "<|im_start|> ", 1))
     paths = {d.path for d in differences(before, own_model.manifest())}
-    wanted = {"stages.sft.rendering.sha256", "evaluation.test.rendering"}
-    assert wanted <= paths
+    assert {"stages.sft.rendering.sha256", "evaluation.test.rendering"} <= paths
     assert any("prompts_sha256" in path for path in paths)
 
 

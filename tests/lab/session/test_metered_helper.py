@@ -1,5 +1,6 @@
 """A metered helper model: what each call cost is recorded, bounded, and paid once."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,6 +37,13 @@ def helpers_at(server: FaultServer, folder: Path, **table: object) -> HelperMode
     helpers = HelperModels({"executor": spec}, folder, None)  # type: ignore[arg-type]
     helpers.record_in(folder)
     return helpers
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    """One that always answers."""
+    with fault_server(FaultServer(lambda n: "answer")) as found:
+        yield found
 
 
 def said(text: str = "some question") -> tuple[Message, ...]:
@@ -99,14 +107,13 @@ def test_tokens_that_were_not_counted_cost_an_unknown_amount_within_the_reservat
 
 
 @pytest.mark.parametrize("scope", ["step", "run"])
-def test_a_call_that_could_cost_more_than_is_left_is_not_sent(tmp_path, scope):
+def test_a_call_that_could_cost_more_than_is_left_is_not_sent(server, tmp_path, scope):
     room = (ANSWERED + reserved()) / 1e9
-    with fault_server(FaultServer(lambda n: "answer")) as server:
-        helpers = helpers_at(server, tmp_path, budget={scope: room})
-        helper = helpers["executor"].called_by(Caller("rl", 1, "p"))
-        assert ask(helper).text == ask(helper).text
-        with pytest.raises(OverBudget, match=rf"model\.executor\.budget\.{scope}"):
-            ask(helper)
+    helpers = helpers_at(server, tmp_path, budget={scope: room})
+    helper = helpers["executor"].called_by(Caller("rl", 1, "p"))
+    assert ask(helper).text == ask(helper).text
+    with pytest.raises(OverBudget, match=rf"model\.executor\.budget\.{scope}"):
+        ask(helper)
     assert server.charged == len(read_calls(tmp_path)) == 2
 
 
@@ -119,37 +126,34 @@ def test_a_repetition_that_has_no_room_is_not_sent(tmp_path):
     assert rows(tmp_path, "status", "attempts", "uncertain") == [("failed", 1, reserved())]
 
 
-def test_a_batch_that_runs_over_budget_keeps_the_answers_that_it_paid_for(tmp_path):
+def test_a_batch_that_runs_over_budget_keeps_the_answers_that_it_paid_for(server, tmp_path):
     budget = {"run": (2 * ANSWERED + reserved()) / 1e9}
-    with fault_server(FaultServer(lambda n: "answer")) as server:
-        helpers = helpers_at(server, tmp_path, budget=budget, concurrency=1, cache=True)
-        batch = [said(f"question {n}") for n in range(8)]
-        keys = [key(n) for n in range(8)]
-        with pytest.raises(OverBudget):
-            helpers["executor"].answer(questions(batch, DRAWN, keys))
-        assert server.charged == 3
-        kept = helpers["executor"].answer(questions(batch[:3], DRAWN, keys[:3]))
-        assert all(answer.remembered for answer in kept) and server.charged == 3
+    helpers = helpers_at(server, tmp_path, budget=budget, concurrency=1, cache=True)
+    batch = [said(f"question {n}") for n in range(8)]
+    keys = [key(n) for n in range(8)]
+    with pytest.raises(OverBudget):
+        helpers["executor"].answer(questions(batch, DRAWN, keys))
+    assert server.charged == 3
+    kept = helpers["executor"].answer(questions(batch[:3], DRAWN, keys[:3]))
+    assert all(answer.remembered for answer in kept) and server.charged == 3
 
 
-def test_a_session_that_goes_on_counts_what_the_ledger_holds(tmp_path):
+def test_a_session_that_goes_on_counts_what_the_ledger_holds(server, tmp_path):
     budget = {"run": (2 * ANSWERED + reserved()) / 1e9}
-    with fault_server(FaultServer(lambda n: "answer")) as server:
-        for _ in range(3):
-            helpers = helpers_at(server, tmp_path, budget=budget)
-            ask(helpers["executor"])
-            helpers.release()
-        with pytest.raises(OverBudget):
-            ask(helpers_at(server, tmp_path, budget=budget)["executor"])
+    for _ in range(3):
+        helpers = helpers_at(server, tmp_path, budget=budget)
+        ask(helpers["executor"])
+        helpers.release()
+    with pytest.raises(OverBudget):
+        ask(helpers_at(server, tmp_path, budget=budget)["executor"])
     assert server.charged == 3
 
 
-def test_a_greedy_answer_of_an_endpoint_is_paid_for_once_and_a_hit_is_labelled(tmp_path):
-    with fault_server(FaultServer(lambda n: "answer")) as server:
-        helpers = helpers_at(server, tmp_path)
-        first, again = (ask(helpers["executor"], sampling=GREEDY) for _ in range(2))
-        helpers.release()
-        other_session = ask(helpers_at(server, tmp_path)["executor"], sampling=GREEDY)
+def test_a_greedy_answer_of_an_endpoint_is_paid_for_once_and_a_hit_is_labelled(server, tmp_path):
+    helpers = helpers_at(server, tmp_path)
+    first, again = (ask(helpers["executor"], sampling=GREEDY) for _ in range(2))
+    helpers.release()
+    other_session = ask(helpers_at(server, tmp_path)["executor"], sampling=GREEDY)
     assert (
         (first.text, first.cost) == (again.text, ANSWERED / 1e9) == (other_session.text, first.cost)
     )
@@ -163,32 +167,29 @@ def test_a_greedy_answer_of_an_endpoint_is_paid_for_once_and_a_hit_is_labelled(t
     assert helpers.costs()["helper/executor/remembered"] == 1 and server.charged == 1
 
 
-def test_drawn_answers_are_asked_anew_unless_told_and_then_remembered_by_their_draw(tmp_path):
-    with fault_server(FaultServer(lambda n: "answer")) as server:
-        helper = helpers_at(server, tmp_path)["executor"]
-        helper.answer(questions([said()] * 2, DRAWN, [key(0), key(0)]))
-        assert server.charged == 2
-        cached = helpers_at(server, tmp_path / "..", cache=True)["executor"]
-        cached.answer(questions([said()], DRAWN, [key(0)]))
-        other, same = cached.answer(questions([said()] * 2, DRAWN, [key(1), key(0)]))
-        assert not other.remembered and same.remembered and server.charged == 4
+def test_drawn_answers_are_asked_anew_unless_told_and_then_remembered_by_draw(server, tmp_path):
+    helper = helpers_at(server, tmp_path)["executor"]
+    helper.answer(questions([said()] * 2, DRAWN, [key(0), key(0)]))
+    assert server.charged == 2
+    cached = helpers_at(server, tmp_path / "..", cache=True)["executor"]
+    cached.answer(questions([said()], DRAWN, [key(0)]))
+    other, same = cached.answer(questions([said()] * 2, DRAWN, [key(1), key(0)]))
+    assert not other.remembered and same.remembered and server.charged == 4
 
 
 @pytest.mark.parametrize(
     ("text", "sampling"),
     [("another question", GREEDY), ("some question", Sampling(0.0, 9)), ("some question", DRAWN)],
 )
-def test_another_question_or_setting_is_another_answer(tmp_path, text, sampling):
-    with fault_server(FaultServer(lambda n: "answer")) as server:
-        helper = helpers_at(server, tmp_path, cache=True)["executor"]
-        ask(helper, sampling=GREEDY)
-        assert not ask(helper, text, sampling).remembered
+def test_another_question_or_setting_is_another_answer(server, tmp_path, text, sampling):
+    helper = helpers_at(server, tmp_path, cache=True)["executor"]
+    ask(helper, sampling=GREEDY)
+    assert not ask(helper, text, sampling).remembered
 
 
-def test_an_unknown_price_is_not_0(tmp_path):
-    with fault_server(FaultServer(lambda n: "answer")) as server:
-        helpers = helpers_at(server, tmp_path, price="unknown")
-        assert ask(helpers["executor"]).cost is None
+def test_an_unknown_price_is_not_0(server, tmp_path):
+    helpers = helpers_at(server, tmp_path, price="unknown")
+    assert ask(helpers["executor"]).cost is None
     assert rows(tmp_path, "cost", "uncertain", "prompt_price") == [(None, 0, None)]
     assert "helper/executor/cost" not in helpers.costs()
 
@@ -216,24 +217,22 @@ def test_a_request_that_the_model_cannot_read_is_told_from_one_that_is_refused(
     assert answer.failure and answer.too_long == too_long
 
 
-def test_what_an_evaluation_asks_is_no_cost_of_the_step_after_it(tmp_path):
-    with fault_server(FaultServer(lambda n: "answer")) as server:
-        helpers = helpers_at(server, tmp_path)
-        helpers.stage("rl", 1)
-        with helpers.evaluation("dev", "rl.step-000000"):
-            ask(helpers["executor"])
+def test_what_an_evaluation_asks_is_no_cost_of_the_step_after_it(server, tmp_path):
+    helpers = helpers_at(server, tmp_path)
+    helpers.stage("rl", 1)
+    with helpers.evaluation("dev", "rl.step-000000"):
         ask(helpers["executor"])
-        assert helpers.step_costs()["helper/executor/requests"] == 1
+    ask(helpers["executor"])
+    assert helpers.step_costs()["helper/executor/requests"] == 1
 
 
-def test_who_is_left_behind_and_asks_later_is_billed_to_its_own_step(tmp_path):
-    with fault_server(FaultServer(lambda n: "answer")) as server:
-        helpers = helpers_at(server, tmp_path)
-        helpers.stage("rl", 1)
-        left_behind = helpers["executor"].called_by(Caller())
-        helpers.stage("rl", 2)
-        ask(left_behind.called_by(Caller(problem="p", operator="Custom")))
-        ask(helpers["executor"].called_by(Caller(problem="p")))
+def test_who_is_left_behind_and_asks_later_is_billed_to_its_own_step(server, tmp_path):
+    helpers = helpers_at(server, tmp_path)
+    helpers.stage("rl", 1)
+    left_behind = helpers["executor"].called_by(Caller())
+    helpers.stage("rl", 2)
+    ask(left_behind.called_by(Caller(problem="p", operator="Custom")))
+    ask(helpers["executor"].called_by(Caller(problem="p")))
     assert rows(tmp_path, "stage", "step", "problem") == [("rl", 1, "p"), ("rl", 2, "p")]
 
 
@@ -253,27 +252,23 @@ def test_calls_that_begin_together_are_all_written_before_any_is_sent(tmp_path):
     assert {call.status for call in read_calls(tmp_path)} == {"answered"}
 
 
-def test_a_call_that_the_ledger_cannot_hold_is_not_sent(tmp_path, monkeypatch):
+def test_a_call_that_the_ledger_cannot_hold_is_not_sent(server, tmp_path, monkeypatch):
     def full(ledger: CostLedger, *entry):
         raise LedgerUnusable("the disk is full")
 
-    with fault_server(FaultServer(lambda n: "answer")) as server:
-        helper = helpers_at(server, tmp_path)["executor"]
-        monkeypatch.setattr(CostLedger, "write", full)
-        with pytest.raises(LedgerUnusable, match="the disk is full"):
-            helper.answer(questions([said()] * 3, DRAWN, [key(n) for n in range(3)]))
+    helper = helpers_at(server, tmp_path)["executor"]
+    monkeypatch.setattr(CostLedger, "write", full)
+    with pytest.raises(LedgerUnusable, match="the disk is full"):
+        helper.answer(questions([said()] * 3, DRAWN, [key(n) for n in range(3)]))
     assert not server.done
 
 
-def test_what_begins_beside_a_call_without_room_is_not_sent_and_gives_its_room_back(tmp_path):
+def test_what_begins_beside_a_call_without_room_is_not_sent_and_frees_its_room(server, tmp_path):
     budget = {"run": (2 * reserved() + 10) / 1e9}
-    with fault_server(FaultServer(lambda n: "answer")) as server:
-        helper = helpers_at(server, tmp_path, budget=budget, concurrency=4)["executor"]
-        with pytest.raises(OverBudget):
-            helper.answer(questions([said()] * 4, DRAWN, [key(n) for n in range(4)]))
-        assert not server.done
-        assert rows(tmp_path, "status", "cost", "uncertain") == [("failed", 0, 0)] * 2
-        assert [
-            each.text for each in helper.answer(questions([said()] * 2, DRAWN, [key(0), key(1)]))
-        ]
-        assert server.charged == 2
+    helper = helpers_at(server, tmp_path, budget=budget, concurrency=4)["executor"]
+    with pytest.raises(OverBudget):
+        helper.answer(questions([said()] * 4, DRAWN, [key(n) for n in range(4)]))
+    assert not server.done
+    assert rows(tmp_path, "status", "cost", "uncertain") == [("failed", 0, 0)] * 2
+    assert [each.text for each in helper.answer(questions([said()] * 2, DRAWN, [key(0), key(1)]))]
+    assert server.charged == 2

@@ -13,13 +13,7 @@ from assay.data.splits import visits
 from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.lab.data.prepare import (
-    DataSet,
-    describe,
-    find_order,
-    find_part,
-    prepare_set,
-)
+from assay.lab.data.prepare import DataSet, describe, find_order, find_part, prepare_set
 from assay.lab.models.language_encoder import LanguageEncoder
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.manifest import make_manifest
@@ -28,7 +22,7 @@ from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory
 from assay.tasks.task import task
 from tests.data.chat import tokenizer
-from tests.from_files import start
+from tests.from_files import run_from
 from tests.judge.test_confounds import confounds
 from tests.lab.sound_lab import found, look, make_sound_lab, silent
 from tests.models.folders import save_tiny_model
@@ -219,8 +213,7 @@ validation_every = { epochs = 1 }
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     folder = tmp_path_factory.mktemp("lab")
-    (made,) = start(make_lab(folder, until="[stage.sft]", tables=MIXED), root=folder)
-    return made
+    return run_from(make_lab(folder, until="[stage.sft]", tables=MIXED))
 
 
 def test_a_run_on_a_mixture_says_where_its_rows_came_from(run: RunDirectory) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -152,25 +153,23 @@ def test_items_that_report_never_choose_training_rows(root: Path):
     assert len(prepared(root, untrained).train) == 1
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "byte",
-        "half",
-        "no hash",
-        "version",
-    ],
-)
+def without_hash(text: str) -> str:
+    return json.dumps({k: v for k, v in json.loads(text).items() if k != "sha256"})
+
+
+DAMAGE: dict[str, Callable[[str], str]] = {
+    "byte": lambda text: text.replace('"score": 0.5', '"score": 0.6', 1),
+    "half": lambda text: text[: len(text) // 2],
+    "no hash": without_hash,
+    "version": lambda text: text.replace('"schema": 1', '"schema": 2'),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_file_is_refused_in_one_line(root: Path, kind: str):
     file = write_row_selection(root, "s", selection_of(root, "1+1"))
     text = file.read_text()
-    damaged = {
-        "byte": text.replace('"score": 0.5', '"score": 0.6', 1),
-        "half": text[: len(text) // 2],
-        "no hash": json.dumps({k: v for k, v in json.loads(text).items() if k != "sha256"}),
-        "version": text.replace('"schema": 1', '"schema": 2'),
-    }
-    file.write_text(damaged[kind])
+    file.write_text(DAMAGE[kind](text))
     with pytest.raises(InputError) as found:
         prepared(root)
     assert str(found.value).startswith(str(file)) and "\n" not in str(found.value)

@@ -69,23 +69,24 @@ def selections() -> list[tuple[Message, ...]]:
     ]
 
 
+def generated(root: Path, kind: str, model: Any, **how: Any) -> Iterator[tuple[int, int, str]]:
+    """Of each selection: its tokens, and the tokens and the text that `generate` writes alone."""
+    plain: Any = AutoModelForImageTextToText.from_pretrained(root / kind)
+    ends, tokenizer = model.model.loaded.end_tokens, model.model.loaded.renderer.tokenizer
+    for messages in selections():
+        inputs = processed(kind, messages)
+        length = inputs["input_ids"].shape[1]
+        whole = plain.generate(**inputs, **how, do_sample=False, eos_token_id=sorted(ends))
+        written = whole[0, length:].tolist()
+        yield length, len(written), tokenizer.decode([t for t in written if t not in ends])
+
+
 @few("kind", KINDS)
 def test_greedy_answers_are_those_of_generate_for_each_prompt_alone(root, kind):
     model = helper(root, kind)
-    plain: Any = AutoModelForImageTextToText.from_pretrained(root / kind)
     answers = model.answer(questions(selections(), GREEDY, keys(5)))
-    for messages, answer in zip(selections(), answers, strict=True):
-        inputs = processed(kind, messages)
-        written = plain.generate(
-            **inputs,
-            do_sample=False,
-            max_new_tokens=6,
-            eos_token_id=sorted(model.model.loaded.end_tokens),
-        )[0, inputs["input_ids"].shape[1] :].tolist()
-        kept = [token for token in written if token not in model.model.loaded.end_tokens]
-        assert answer.text == model.model.loaded.renderer.tokenizer.decode(kept)
-        assert answer.prompt_tokens == inputs["input_ids"].shape[1]
-        assert answer.completion_tokens == len(written) and not answer.failure
+    found = [(a.prompt_tokens, a.completion_tokens, a.text) for a in answers if not a.failure]
+    assert found == [*generated(root, kind, model, max_new_tokens=6)]
     assert len({answer.text for answer in answers}) > 2
 
 
@@ -93,34 +94,19 @@ def test_greedy_answers_are_those_of_generate_for_each_prompt_alone(root, kind):
 @few("beams, most", [(3, 5), (2, 8)], fast=1)
 def test_beams_are_those_of_generate_without_a_penalty_for_length(root, kind, beams, most):
     model = helper(root, kind, sampling={"beams": beams, "max_tokens": most})
-    plain: Any = AutoModelForImageTextToText.from_pretrained(root / kind)
     answers = model.answer(questions(selections(), model.sampling, keys(5)))
     greedy = model.answer(questions(selections(), Sampling(0.0, most), keys(5)))
-    for messages, answer in zip(selections(), answers, strict=True):
-        inputs = processed(kind, messages)
-        written = plain.generate(
-            **inputs,
-            do_sample=False,
-            num_beams=beams,
-            length_penalty=0.0,
-            max_new_tokens=most,
-            eos_token_id=sorted(model.model.loaded.end_tokens),
-        )[0, inputs["input_ids"].shape[1] :].tolist()
-        kept = [token for token in written if token not in model.model.loaded.end_tokens]
-        assert answer.text == model.model.loaded.renderer.tokenizer.decode(kept)
+    search = {"num_beams": beams, "length_penalty": 0.0, "max_new_tokens": most}
+    texts = [text for _, _, text in generated(root, kind, model, **search)]
+    assert [each.text for each in answers] == texts
     assert [each.text for each in answers] != [each.text for each in greedy]
 
 
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ({"source": "openai:m", "price": "unknown"}, "only a model in this process that reads"),
-    ],
-)
-def test_beams_are_refused_of_a_model_that_cannot_search(tmp_path, table, said):
-    spec = HelperSpec.model_validate({**table, "sampling": {"beams": 3}})
-    with pytest.raises(InputError, match=rf"model\.frozen\.sampling\.beams: {said}"):
-        HelperModels({"frozen": spec}, tmp_path, FP32).check()
+def test_beams_are_refused_of_a_model_that_cannot_search(tmp_path):
+    table = {"source": "openai:m", "price": "unknown", "sampling": {"beams": 3}}
+    refused = r"model\.frozen\.sampling\.beams: only a model in this process that reads"
+    with pytest.raises(InputError, match=refused):
+        HelperModels({"frozen": HelperSpec.model_validate(table)}, tmp_path, FP32).check()
 
 
 @few("kind", KINDS)

@@ -8,9 +8,10 @@ import pytest
 from assay.lab.monitor.run_costs import run_costs
 from assay.pages.command_tables import costs_page
 from assay.pages.words import words
-from assay.runs.cost_ledger import CostLedger, LedgerCall
+from assay.runs.cost_ledger import LedgerCall
 from assay.runs.metrics import append_metrics
 from assay.runs.run_directory import RunDirectory, create_run
+from tests.lab.monitor import program_runs
 from tests.pages.pages import printed
 
 SPEC = """
@@ -28,29 +29,14 @@ group = 2
 sampling = { max_tokens = 4 }
 reward = "accuracy"
 """
-CALL = LedgerCall(
-    "2026-11-24T00:00:00.000Z",
-    "executor",
-    "openai:m",
-    stage="rl",
-    status="answered",
-    prompt_tokens=10,
-    completion_tokens=5,
-    prompt_price=1,
-    completion_price=1,
-    cost=2_000_000,
-    seconds=0.5,
-)
+CALL = replace(program_runs.CALL, cost=2_000_000)
 
 
 def run_with(folder: Path, *calls: LedgerCall, steps: int = 0) -> RunDirectory:
     run = create_run(folder, "r", seed=0, spec=SPEC)
     for step in range(1, steps + 1):
         append_metrics(run.metrics, "rl", step, 1.0)
-    ledger = CostLedger()
-    ledger.add(calls)
-    ledger.move_to(run.path)
-    ledger.close()
+    program_runs.add_calls(run, calls)
     return run
 
 

@@ -1,6 +1,7 @@
 """Figures of rounds and lengths show what was recorded, and say what was not."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
 from tests.pages.pages import Page
 from tests.pages.synthetic import RECORD, SPEC, add_scores, empty_run
+from tests.sample_lines import sample_line
 
 ROUND = """
 [stage.{name}]
@@ -32,23 +34,11 @@ TWO = (
 )
 
 
-def sampled(step: int, place: int, outcome: str | None, tokens: int, ended: str = "stop") -> dict:
-    line = {
-        "sample_id": f"rl/{step}/{place}",
-        "step": step,
-        "row_id": f"row_{place}",
-        "visit": 0,
-        "sample": 0,
-        "text": "x",
-        "tokens": [1] * tokens,
-        "behaviour_logps": [-0.1] * tokens,
-        "reward": float(outcome == "right"),
-        "parts": json.dumps({"accuracy": float(outcome == "right")}),
-        "why": "",
-        "advantage": 0.0,
-        "ended": ended,
-    }
-    return line if outcome is None else {**line, "outcome": outcome}
+def sampled(step: int, place: int, outcome: str, tokens: int, ended: str = "stop") -> dict:
+    right = float(outcome == "right")
+    written = {"tokens": [1] * tokens, "behaviour_logps": [-0.1] * tokens, "ended": ended}
+    judged = {"reward": right, "parts": json.dumps({"accuracy": right}), "outcome": outcome}
+    return sample_line(step, f"row_{place}", 0, **written, **judged)
 
 
 def train(run: RunDirectory, stage: str, steps: int, parts: bool = True):
@@ -68,8 +58,7 @@ def run(tmp_path):
     made = empty_run(tmp_path, spec=TWO)
     train(made, "rl", 3)
     train(made, "more", 4)
-    dev = {"name": "dev", "benchmark": "train.dev", "role": "select"}
-    record = type(RECORD)(**{**RECORD.__dict__, **dev})
+    record = replace(RECORD, name="dev", benchmark="train.dev", role="select")
     for step, right in ((2, 4), (3, 6)):
         add_scores(made, f"rl.step-{step:06d}", [1.0] * right + [0.0] * (8 - right), record)
     add_scores(made, "base", [1.0] * 20 + [0.0] * 20)

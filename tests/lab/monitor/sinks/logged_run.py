@@ -101,6 +101,12 @@ def logging(
         several.end(run)
 
 
+def logged(made: tuple[Experiment, RunDirectory], steps: Steps, observer: Any = None) -> None:
+    """A process of the run that does these steps and ends."""
+    with logging(*made, observer) as several:
+        do_steps(made[1], several, steps)
+
+
 def state(run: RunDirectory, sink: str) -> SinkState:
     """What the run's folder says of a sink."""
     return read_sink_states(run.path).of(sink)

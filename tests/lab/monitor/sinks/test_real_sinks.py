@@ -15,7 +15,7 @@ import pytest
 from assay.compare.judged_table import ScoreRow
 from assay.lab.monitor import sender
 from assay.runs.run_directory import RunDirectory
-from tests.lab.monitor.sinks.logged_run import ALL, do_steps, expected, logging, make_run, state
+from tests.lab.monitor.sinks.logged_run import ALL, expected, logged, make_run, state
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -38,11 +38,9 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def two_processes(root: Path, **log: Any) -> RunDirectory:
     """A run that stopped after step 2 of its second stage and went on from step 1."""
-    experiment, run = make_run(root, **log)
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[:6])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[5:])
+    made = (_, run) = make_run(root, **log)
+    logged(made, ALL[:6])
+    logged(made, ALL[5:])
     (sink,) = log["to"]
     assert state(run, sink).problem == "" and state(run, sink).step == 8
     return run
@@ -70,14 +68,12 @@ def test_tensorboard_reads_back_what_metrics_jsonl_holds(tmp_path: Path):
 def test_steps_of_a_killed_process_are_not_doubled_in_tensorboard(tmp_path: Path):
     """It died between the writing of step 3 and the note that step 3 was written."""
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    experiment, run = make_run(tmp_path, to=["tensorboard"])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[:3])
+    made = (_, run) = make_run(tmp_path, to=["tensorboard"])
+    logged(made, ALL[:3])
     found = json.loads((run.path / "sinks.json").read_text())
     found["sinks"]["tensorboard"]["step"] = 2
     (run.path / "sinks.json").write_text(json.dumps(found))
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[3:4])
+    logged(made, ALL[3:4])
     (folder,) = (tmp_path / "log" / "tensorboard" / "logged").iterdir()
     read = events.EventAccumulator(str(folder))
     read.Reload()
@@ -166,15 +162,13 @@ def test_trackio_keeps_every_step_once(tmp_path: Path):
 def test_a_step_that_was_stored_and_not_noted_is_not_doubled_in_mlflow_and_trackio(tmp_path: Path):
     mlflow, trackio = pytest.importorskip("mlflow"), pytest.importorskip("trackio")
     project = f"kill-{tmp_path.name}"
-    experiment, run = make_run(tmp_path, to=["mlflow", "trackio"], project=project)
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[:3])
+    made = (_, run) = make_run(tmp_path, to=["mlflow", "trackio"], project=project)
+    logged(made, ALL[:3])
     found = json.loads((run.path / "sinks.json").read_text())
     for wrong, sink in ((2, "mlflow"), (5, "trackio")):  # noted too late, and too early
         found["sinks"][sink]["step"] = wrong
     (run.path / "sinks.json").write_text(json.dumps(found))
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[3:])
+    logged(made, ALL[3:])
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'log' / 'mlflow' / 'mlflow.db'}")
     points = client.get_metric_history(state(run, "mlflow").remote, "warm/nll")
     assert [point.step for point in points] == [1, 2, 3, 4]

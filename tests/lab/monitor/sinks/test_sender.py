@@ -23,6 +23,7 @@ from tests.lab.monitor.sinks.logged_run import (
     Noted,
     do_steps,
     expected,
+    logged,
     logging,
     make_run,
     state,
@@ -72,9 +73,8 @@ def wait_for(met: Callable[[], bool]) -> None:
 
 
 def test_every_step_arrives_once_counted_over_all_stages(tmp_path: Path, remote: Remote):
-    experiment, run = make_run(tmp_path, to=["kept"])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL)
+    made = (_, run) = make_run(tmp_path, to=["kept"])
+    logged(made, ALL)
     assert remote.steps() == expected(run) and len(expected(run)) == 8
     values = remote.calls[0][2]
     assert values == {"warm/nll": expected(run)[0][2], "warm/seconds": 0.5}
@@ -85,11 +85,9 @@ def test_every_step_arrives_once_counted_over_all_stages(tmp_path: Path, remote:
 def test_a_resumed_run_continues_the_remote_run_without_repeating_steps(
     tmp_path: Path, remote: Remote
 ):
-    experiment, run = make_run(tmp_path, to=["kept"])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[:6])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[5:])  # from the checkpoint of step 1 of the second stage
+    made = (_, run) = make_run(tmp_path, to=["kept"])
+    logged(made, ALL[:6])
+    logged(made, ALL[5:])  # from the checkpoint of step 1 of the second stage
     assert remote.steps() == expected(run)
     assert [each.remote for each in remote.openings] == ["", "remote-1"]
 
@@ -99,14 +97,12 @@ def test_what_the_remote_run_says_it_has_counts_more_than_what_was_sent(
     tmp_path: Path, remote: Remote, has: int
 ):
     """A killed process loses what the package had not stored, or the note that it was stored."""
-    experiment, run = make_run(tmp_path, to=["kept"])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[:3])
+    made = (_, run) = make_run(tmp_path, to=["kept"])
+    logged(made, ALL[:3])
     do_steps(run, Noted(), ALL[3:4])
     remote.calls.clear()
     remote.has = has
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[4:])
+    logged(made, ALL[4:])
     assert remote.steps() == expected(run)[has:]
 
 
@@ -141,8 +137,7 @@ def test_what_a_failed_sink_lacks_is_sent_when_the_run_is_resumed(tmp_path: Path
         do_steps(run, observer, ALL[2:6])
         wait_for(lambda: state(run, "kept").problem != "")
     remote.broken = ""
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL[6:])
+    logged((experiment, run), ALL[6:])
     assert remote.steps() == expected(run) and state(run, "kept").problem == ""
 
 
@@ -151,13 +146,11 @@ def test_a_slow_sink_does_not_delay_a_step_and_is_given_up_when_its_queue_is_ful
 ):
     monkeypatch.setattr(sender_module, "MOST_WAITING", 3)
     remote.gate.clear()
-    experiment, run = make_run(tmp_path, to=["kept"])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL)
+    made = (_, run) = make_run(tmp_path, to=["kept"])
+    logged(made, ALL)
     assert "did not keep up" in state(run, "kept").problem
     remote.gate.set()
-    with logging(experiment, run):
-        pass
+    logged(made, ())
     assert sorted(set(remote.steps())) == expected(run)
 
 
@@ -166,10 +159,8 @@ def test_a_sink_that_hangs_at_the_end_is_left_alone(
 ):
     monkeypatch.setattr(sender_module, "LAST_SECONDS", 0.1)
     remote.gate.clear()
-    experiment, run = make_run(tmp_path, to=["kept"])
     noted = Noted()
-    with logging(experiment, run, noted) as observer:
-        do_steps(run, observer, ALL[:1])
+    logged(make_run(tmp_path, to=["kept"]), ALL[:1], noted)
     assert "did not end within" in noted.notes[0]
 
 
@@ -179,23 +170,18 @@ def test_one_sink_that_fails_keeps_nothing_from_another(
     other = Remote()
     other.broken = "closed"
     monkeypatch.setitem(SINKS, "other", SinkKind(other.open, None))
-    experiment, run = make_run(tmp_path, to=["other", "kept"])
-    with logging(experiment, run) as observer:
-        do_steps(run, observer, ALL)
+    made = (_, run) = make_run(tmp_path, to=["other", "kept"])
+    logged(made, ALL)
     assert remote.steps() == expected(run) and not other.calls
     assert state(run, "kept").problem == "" and state(run, "other").problem
-
-
-def log(**values: Any) -> LogSpec:
-    return made(LogSpec, values)
 
 
 def test_a_sink_without_its_package_names_the_extra(remote: Remote, monkeypatch: Any):
     monkeypatch.setitem(SINKS, "absent", SinkKind(remote.open, "no_such_package"))
     with pytest.raises(InputError, match=r"log\.to: absent needs .*'assay-lab\[absent\]'"):
-        check_log(log(to=["absent"]))
+        check_log(made(LogSpec, {"to": ["absent"]}))
 
 
 def test_an_unknown_sink_is_refused():
     with pytest.raises(InputError, match=r"log\.to: unknown sink 'tensorbord' \(did you mean"):
-        check_log(log(to=["tensorbord"]))
+        check_log(made(LogSpec, {"to": ["tensorbord"]}))
