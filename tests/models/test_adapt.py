@@ -9,15 +9,8 @@ from transformers import PreTrainedModel
 
 from assay.errors import InputError
 from assay.models import lora
-from assay.models.adapt import (
-    train_lora,
-    train_unfrozen,
-)
-from assay.models.lora import (
-    LoraOptions,
-    PackedLora,
-    adapter_free,
-)
+from assay.models.adapt import train_lora, train_unfrozen
+from assay.models.lora import LoraOptions, PackedLora, adapter_free
 from tests.models.folders import tiny_model
 
 IDS = torch.tensor([[5, 6, 7, 8]])

@@ -10,14 +10,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from assay.models.adapt import save_activations, train_lora
-from assay.models.lora import (
-    AddLowRank,
-    LoraOptions,
-    Mask,
-    PackedLora,
-    begin_masks,
-    next_masks,
-)
+from assay.models.lora import AddLowRank, LoraOptions, Mask, PackedLora, begin_masks, next_masks
 from assay.models.scoring import score_actions
 from tests.models.folders import tiny_model
 

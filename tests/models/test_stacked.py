@@ -11,12 +11,7 @@ from safetensors.torch import load_file
 from assay.errors import InputError
 from assay.models.adapt import train_lora
 from assay.models.lora import LoraOptions, merged
-from assay.models.weight_files import (
-    load_weights,
-    own_adapter,
-    save_weights,
-    stand_on,
-)
+from assay.models.weight_files import load_weights, own_adapter, save_weights, stand_on
 from tests.models.folders import tiny_model, tiny_tokenizer
 
 CHAIN = (

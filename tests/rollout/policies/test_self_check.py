@@ -18,10 +18,7 @@ from assay.rl.objectives import GrpoObjective
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
-from assay.rollout.policies.self_check import (
-    check_language_policy,
-    chosen_turns,
-)
+from assay.rollout.policies.self_check import check_language_policy, chosen_turns
 from tests.faults import fault, leak, run_on, scaled_activation
 from tests.few import few
 from tests.tiny import FAMILIES, SIZES, tiny_model

@@ -18,12 +18,7 @@ from assay.data.row import Message, ToolCall
 from assay.errors import InputError
 from assay.labs.tools.parsing import parse_strict
 from assay.rl.policy import Sampling
-from assay.rollout.engines.endpoint.client import (
-    ATTEMPTS,
-    Endpoint,
-    Unanswered,
-    endpoint_of,
-)
+from assay.rollout.engines.endpoint.client import ATTEMPTS, Endpoint, Unanswered, endpoint_of
 from assay.rollout.engines.endpoint.openai_text import portable
 from tests.rollout.engines.endpoint.raw_server import say
 
