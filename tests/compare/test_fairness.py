@@ -19,14 +19,7 @@ from assay.runs.run_files import write_listed
 from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import RL, SFT, control_of, other_run
 from tests.english import english
-from tests.pages.synthetic import (
-    MANIFEST,
-    RECORD,
-    add_scores,
-    answer,
-    empty_run,
-    item_ids,
-)
+from tests.pages.synthetic import MANIFEST, RECORD, add_scores, answer, empty_run, item_ids
 
 CLEAN = replace(RECORD, shared={"train": 0})
 EVERYTHING = ("stages", "data", "base_weights", "evaluation", "code", "seed")

@@ -10,13 +10,7 @@ import pytest
 
 from assay.compare.arm import Arm, Provenance
 from assay.compare.compare_names import ArmRequest, compare_names, own_arm
-from assay.compare.foreign_arms import (
-    ReadOptions,
-    arm_of,
-    distinct_names,
-    is_file,
-    read_arms,
-)
+from assay.compare.foreign_arms import ReadOptions, arm_of, distinct_names, is_file, read_arms
 from assay.compare.judged_table import compare_arms, known_direction, lower_is_better
 from assay.compare.table import ComparisonTable, Pairing
 from assay.data.results.foreign_result import ForeignAnswer, Result

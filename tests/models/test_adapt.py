@@ -9,15 +9,9 @@ from transformers import PreTrainedModel
 
 from assay.errors import InputError
 from assay.models import lora
-from assay.models.adapt import (
-    train_lora,
-    train_unfrozen,
-)
-from assay.models.lora import (
-    LoraOptions,
-    PackedLora,
-    adapter_free,
-)
+from assay.models.adapt import train_lora, train_unfrozen
+from assay.models.lora import LoraOptions, PackedLora, adapter_free
+from tests.models.adapters import adapted as with_adapter
 from tests.models.folders import tiny_model
 
 IDS = torch.tensor([[5, 6, 7, 8]])
@@ -28,14 +22,9 @@ def logits(model: PreTrainedModel | PeftModel) -> Tensor:
         return model(input_ids=IDS).logits
 
 
-def trained_lora(options: LoraOptions = LoraOptions(rank=4)) -> PeftModel:  # noqa: B008
+def trained_lora() -> PeftModel:
     """A LoRA model whose adapter does something."""
-    model, _ = train_lora(tiny_model().eval(), options)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.normal_(std=0.2)
-    return model.eval()
+    return with_adapter(tiny_model()).eval()
 
 
 def test_a_fresh_adapter_changes_nothing_and_only_it_is_trained() -> None:

@@ -10,15 +10,9 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from assay.models.adapt import save_activations, train_lora
-from assay.models.lora import (
-    AddLowRank,
-    LoraOptions,
-    Mask,
-    PackedLora,
-    begin_masks,
-    next_masks,
-)
+from assay.models.lora import AddLowRank, LoraOptions, Mask, PackedLora, begin_masks, next_masks
 from assay.models.scoring import score_actions
+from tests.models.adapters import adapted
 from tests.models.folders import tiny_model
 
 CONTEXTS = [(5, 6, 7), (5, 6, 7, 8, 9)]
@@ -26,15 +20,9 @@ ACTIONS = torch.tensor([8, 9, 10, 11, 12])
 OFFSETS = torch.tensor([0, 2, 5])
 
 
-def dropping(share: float = 0.5) -> PeftModel:
+def dropping() -> PeftModel:
     """A LoRA model in training whose adapter does something."""
-    torch.manual_seed(0)
-    model, _ = train_lora(tiny_model(), LoraOptions(rank=4, dropout=share))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.normal_(std=0.2)
-    return model.train()
+    return adapted(tiny_model(), LoraOptions(rank=4, dropout=0.5)).train()
 
 
 def layers(model: PeftModel) -> list[PackedLora]:

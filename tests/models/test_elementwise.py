@@ -8,13 +8,7 @@ from torch.autograd import gradcheck
 from transformers.activations import ACT2FN
 
 from assay.models import layers
-from assay.models.layers import (
-    add_and_norm,
-    gated,
-    norm_for_products,
-    rms_norm,
-    rotate,
-)
+from assay.models.layers import add_and_norm, gated, norm_for_products, rms_norm, rotate
 
 TOKENS, HEADS, SIZE = 7, 3, 8
 THREE_ROWS = 3 * 6 * 8

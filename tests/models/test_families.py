@@ -21,6 +21,7 @@ from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
 from tests.few import few
+from tests.models.adapters import adapted
 
 FP32 = choose_precision("fp32", "cpu")
 SEVEN = (
@@ -103,11 +104,7 @@ def test_a_saved_checkpoint_is_read_by_transformers_and_read_back(
 
 @few("family", SEVEN, fast=3)
 def test_an_adapter_trains_and_merges(family: str) -> None:
-    model, _ = train_lora(tiny_family(family), LoraOptions(rank=2))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.1)
+    model = adapted(tiny_family(family), LoraOptions(rank=2), 0.1, "lora_B")
     policy = LanguagePolicy(model, FP32, ENDS)
     packed = rolled_out(policy)
     scored = policy.score(packed).logps_S

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from assay.models.adapt import train_lora
 from assay.models.inference import inference_model
-from assay.models.lora import LoraOptions
 from assay.rollout.engines.cpu.kv_cache import CacheShape, PrefillPlan, Segment, empty_cache
+from tests.models.adapters import adapted
 from tests.tiny import FAMILIES, tiny_model
 
 TOKENS = torch.tensor([5, 9, 33, 2, 70, 14])
@@ -48,11 +47,7 @@ def test_bf16_products_are_as_near_as_bf16_is():
 
 
 def test_adapters_are_merged_and_leave_the_module_alone():
-    module, _ = train_lora(tiny_model().double(), LoraOptions(rank=4))
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.1)
+    module = adapted(tiny_model().double(), std=0.1, part="lora_B")
     before = {name: p.clone() for name, p in module.named_parameters()}
     bare = tiny_model().double()
     found = logits_of(inference_model(module, torch.float64))

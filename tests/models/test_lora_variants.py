@@ -4,24 +4,14 @@ import torch
 from peft import PeftModel
 from torch import Tensor, nn
 
-from assay.models.adapt import train_lora
 from assay.models.inference import inference_model
 from assay.models.lora import LoraOptions, merged
 from assay.models.prefix_tree import answer_logps
 from assay.models.scoring import score_actions
+from tests.models.adapters import adapted
 from tests.models.folders import tiny_model
 
 CONTEXT, ACTIONS = (5, 6, 7, 8, 9, 4, 3), (8, 9, 10, 11, 12, 250, 13)
-
-
-def adapted(options: LoraOptions, *, spread: float = 0.2) -> PeftModel:
-    torch.manual_seed(0)
-    model, _ = train_lora(tiny_model("qwen2"), options)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=spread)
-    return model.eval()
 
 
 def packed_logps(model: PeftModel) -> Tensor:
@@ -36,7 +26,7 @@ def sampler_logps(model: nn.Module, dtype: torch.dtype) -> Tensor:
 def test_a_small_change_is_sampled_as_it_is_trained_in_bf16():
     """Merged into bf16 weights, a change after one step is as large as what rounding takes of it;
     kept apart, sampling computes what training under autocast does."""
-    model = adapted(LoraOptions(rank=8), spread=1e-4)
+    model = adapted(tiny_model("qwen2"), LoraOptions(rank=8), 1e-4, "lora_B").eval()
     with torch.no_grad():
         for parameter in model.get_base_model().parameters():
             parameter.copy_(parameter.bfloat16())

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from assay.models.adapt import train_lora
-from assay.models.lora import LoraOptions, merged
+from assay.models.lora import merged
 from assay.models.plain_forward import score_plainly
 from assay.models.precision import choose_precision
+from tests.models.adapters import adapted
 from tests.tiny import FAMILIES, tiny_model
 
 CONTEXTS = [(5, 6, 7, 8), (9,), (5, 6, 7, 8)]
@@ -29,16 +29,6 @@ def by_hand(model, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.stack(logps), torch.stack(entropies)
 
 
-def adapted(seed: int = 1):
-    module, _ = train_lora(tiny_model(), LoraOptions(rank=4))
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.1)
-    return module
-
-
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_log_probs_and_entropies_are_those_of_the_models_own_logits(family, implementation):
@@ -59,7 +49,7 @@ def test_log_probs_and_entropies_are_those_of_the_models_own_logits(family, impl
 
 
 def test_an_adapter_counts_and_its_gradient_flows():
-    module = adapted()
+    module = adapted(tiny_model(), std=0.1, part="lora_B")
     logps_S, none = score_plainly(module, CONTEXTS, ACTIONS_S, OFFSETS_N1)
     assert none is None
     logps_S.sum().backward()

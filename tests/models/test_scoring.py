@@ -4,12 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    MistralConfig,
-    PreTrainedModel,
-)
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedModel
 
 from assay.errors import InputError
 from assay.models.plain_forward import padded_moments

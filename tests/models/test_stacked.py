@@ -9,14 +9,9 @@ from peft import PeftModel
 from safetensors.torch import load_file
 
 from assay.errors import InputError
-from assay.models.adapt import train_lora
 from assay.models.lora import LoraOptions, merged
-from assay.models.weight_files import (
-    load_weights,
-    own_adapter,
-    save_weights,
-    stand_on,
-)
+from assay.models.weight_files import load_weights, own_adapter, save_weights, stand_on
+from tests.models.adapters import adapted
 from tests.models.folders import tiny_model, tiny_tokenizer
 
 CHAIN = (
@@ -31,15 +26,6 @@ def base(tmp_path: Path) -> Path:
     (tmp_path / "base").mkdir()
     save_weights(tiny_model(), tmp_path / "base", tiny_tokenizer())
     return tmp_path / "base"
-
-
-def adapted(model, options: LoraOptions) -> PeftModel:
-    made, _ = train_lora(model, options)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            if parameter.requires_grad:
-                parameter.normal_(std=0.2)
-    return made
 
 
 def chain(base: Path) -> tuple[list[Path], torch.nn.Module]:

@@ -4,12 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.models.load import (
-    copy_strictly,
-    tied_names,
-    untied_state,
-    weight_fingerprint,
-)
+from assay.models.load import copy_strictly, tied_names, untied_state, weight_fingerprint
 from tests.models.folders import tiny_model
 
 

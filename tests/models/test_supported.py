@@ -23,11 +23,7 @@ from assay.errors import InputError
 from assay.models import load
 from assay.models.load import check_loadable, least_weights, load_model
 from assay.models.precision import choose_precision
-from assay.models.supported import (
-    read_config,
-    refuse_untrainable,
-    why_plain,
-)
+from assay.models.supported import read_config, refuse_untrainable, why_plain
 from tests.models.conftest import SaveModel
 from tests.models.folders import SIZES, tiny_model
 

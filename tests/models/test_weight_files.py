@@ -11,22 +11,17 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from assay.errors import InputError
-from assay.models.adapt import train_lora
 from assay.models.load import weight_fingerprint
 from assay.models.lora import LoraOptions
 from assay.models.weight_files import load_weights, save_weights
+from tests.models.adapters import adapted
 from tests.models.folders import tiny_model
 
 
 def lora_model(
     rank: int = 4, std: float = 0.0, targets: tuple[str, ...] = ("q_proj",)
 ) -> PeftModel:
-    model, _ = train_lora(tiny_model(), LoraOptions(rank=rank, targets=targets))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad and std:
-                parameter.normal_(std=std)
-    return model
+    return adapted(tiny_model(), LoraOptions(rank=rank, targets=targets), std)
 
 
 def scrambled(**options: bool):

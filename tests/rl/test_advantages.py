@@ -7,11 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.rl.advantages import (
-    ADVANTAGES,
-    AdvantageInput,
-    AdvantageOptions,
-)
+from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions
 from tests.rl.flat import GROUPS, REWARDS, batch_of
 
 CENTRED = ["grpo", "mean_only", "rloo", "opo", "gpg", "pass_at_k", "egpo", "egpo_scaled_clip"]

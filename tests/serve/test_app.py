@@ -16,16 +16,7 @@ from assay.agents.protocol import ChatRequest, CompletionRequest
 from assay.data.renderings.rendering import Renderer
 from assay.serve.server import ServedEndpoint, ask_chat, ask_completion
 from tests.models.folders import CHAT as TEMPLATE
-from tests.serve.scripted import (
-    CONTEXT,
-    HEADERS,
-    MODEL,
-    TOKEN,
-    Says,
-    batching,
-    client,
-    served,
-)
+from tests.serve.scripted import CONTEXT, HEADERS, MODEL, TOKEN, Says, batching, client, served
 
 TOOL = {
     "type": "function",

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import torch
 
 from assay.data.episode import Reward
 from assay.errors import RunFailure
@@ -22,11 +21,11 @@ from assay.tasks.reward_metrics import (
     metrics_of,
     share_of,
 )
-from assay.train.checkpoint import SampleRecord, TrainState
-from assay.train.loop import LoopSettings, StepMetrics, rewards_by_group, train
+from assay.train.checkpoint import SampleRecord
+from assay.train.loop import StepMetrics, rewards_by_group
 from assay.train.metric_names import METHODS, NAMES
-from tests.train import toys
 from tests.train.test_methods import grpo
+from tests.train.test_methods import run as method_run
 
 REWARDED = [
     Reward(1.0, {"format": 1.0}),
@@ -78,10 +77,7 @@ def best(rewards: Sequence[Reward]) -> float | None:
 def run(
     metrics: dict[str, RewardMetric], of_groups: dict[str, GroupMetric] | None = None
 ) -> dict[str, float]:
-    recorder, policy = toys.MemoryRecorder(), toys.CandidatePolicy()
-    optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.1)
-    method = StepMetrics(grpo(), {}, metrics, of_groups or {})
-    train(policy, method, optimizer, TrainState(), LoopSettings(1, 0.1), recorder)
+    _, recorder = method_run(StepMetrics(grpo(), {}, metrics, of_groups or {}), 1)
     return recorder.lines[0]
 
 

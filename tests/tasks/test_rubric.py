@@ -13,13 +13,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey, Sampling
 from assay.tasks.helper_model import Caller, HelperAnswer, Usage
-from assay.tasks.rubric import (
-    Criterion,
-    Rubric,
-    escaped,
-    question,
-    rubric_reward,
-)
+from assay.tasks.rubric import Criterion, Rubric, escaped, question, rubric_reward
 from assay.tasks.running import RewardRunner
 
 ROW = Row("r", (Message("user", "Say something kind."),), gold="You are kind.")

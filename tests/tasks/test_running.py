@@ -16,14 +16,7 @@ from assay.sandbox.pool import WorkerPools
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import RewardRunner, WorkerReward
 from assay.tasks.task import RewardFunction
-from tests.tasks.reward_faults import (
-    SEARCH,
-    dies_once,
-    moody,
-    noted,
-    noting,
-    repeat,
-)
+from tests.tasks.reward_faults import SEARCH, dies_once, moody, noted, noting, repeat
 
 ROW = Row("r", (Message("user", "?"),))
 

@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.labs.math.rewards import accuracy
-from assay.tasks.text_rewards import (
-    cosine_length,
-    cosine_scaled,
-    repetition_penalty,
-    think_format,
-)
+from assay.tasks.text_rewards import cosine_length, cosine_scaled, repetition_penalty, think_format
 
 ROW = Row("r", (Message("user", "?"),), gold="7")
 

@@ -14,10 +14,7 @@ from assay.data.row import Message, Row
 from assay.errors import InputError, RunFailure
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import is_unsafe, reward, task, task_fingerprint
-from assay.tasks.user_code import (
-    forget_changed_files,
-    load_file,
-)
+from assay.tasks.user_code import forget_changed_files, load_file
 from tests.tasks.user_files import TASK, forgotten, write
 
 ROW = Row("r", (Message("user", "1 + 1 = ?"), Message("assistant", "2")), gold="2")

@@ -15,7 +15,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from assay.experiment.training_settings import Pairs
 from assay.models.adapt import save_activations
-from assay.models.lora import LoraOptions, add_lora
+from assay.models.lora import LoraOptions
 from assay.models.precision import Precision, choose_precision, make_optimizer
 from assay.rl.objectives import GrpoObjective, NllObjective, Objective
 from assay.rl.packed import Packed
@@ -29,6 +29,7 @@ from assay.train.ranks import Member, RankedPolicy, Team, serve
 from assay.train.sharded import ShardedMember, put_together
 from tests.exact import random_groups
 from tests.forked import forked
+from tests.models.adapters import adapted
 from tests.tiny import tiny_model
 from tests.train import toys
 from tests.train.toys import CandidatePolicy
@@ -48,11 +49,8 @@ def language(kind: str) -> LanguagePolicy:
         save_activations(model)
     elif kind != "full":
         torch.manual_seed(1)
-        module, _ = add_lora(model, LoraOptions(rank=4, dropout=0.2 * (kind == "dropout")))
-        with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                if "lora_B" in name:
-                    parameter.normal_(std=0.1)
+        options = LoraOptions(rank=4, dropout=0.2 * (kind == "dropout"))
+        module = adapted(model, options, 0.1, "lora_B")
     return LanguagePolicy(module.double().train(), EXACT, ENDS, frozen=frozen)
 
 

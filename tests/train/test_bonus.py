@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import torch
 
 from assay.cli.main import app
 from assay.errors import RunFailure
@@ -14,18 +13,15 @@ from assay.lab.monitor.observer import Silent
 from assay.pages.run_page import Reporting, write_report
 from assay.pages.run_terminal import ended_text
 from assay.rl.objectives import GrpoObjective
-from assay.rl.policy import Sampling
 from assay.rl.presets import PRESETS
 from assay.rl.thought import Thinking
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of
-from assay.train.checkpoint import TrainState
 from assay.train.grpo import Grpo
-from assay.train.loop import LoopSettings, train
-from assay.train.sampled_groups import PromptStream, SingleTurn
 from tests.from_files import start
 from tests.tiny_labs import make_lab
 from tests.train import toys
+from tests.train.test_methods import prompts, run
 
 DIAGNOSTICS = (
     *("cot_tokens_mean", "share_without_cot", "bonus_mean", "bonus_to_advantage", "share_capped"),
@@ -38,28 +34,24 @@ def egpo(says: dict[int, str], form: str = "egpo") -> Grpo:
     def decode(tokens: Sequence[float]) -> str:
         return "".join(says.get(int(token), "x") for token in tokens)
 
-    source = SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, toys.score, toys.decode)
     settings = toys.settings(
         advantage=PRESETS[form].advantage,
         options=PRESETS[form].advantage_options,
     )
     thinking = Thinking(decode, frozenset({-1}))
-    prompts = PromptStream(toys.rows(), source, prompts=4, group=8, seed=0)
-    return Grpo(prompts, settings, GrpoObjective(), toys.decode, thinking)
+    return Grpo(prompts(), settings, GrpoObjective(), toys.decode, thinking)
 
 
-def run(method, steps: int, state: TrainState | None = None) -> toys.MemoryRecorder:
-    policy, recorder = toys.CandidatePolicy(), toys.MemoryRecorder()
-    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.0, weight_decay=0.0)
-    loop = LoopSettings(steps, 0.0)
-    train(policy, method, optimizer, state or TrainState(), loop, recorder)
-    return recorder
+def step(says: dict[int, str], form: str = "egpo") -> dict[str, float]:
+    """What one step tells, which moves nothing."""
+    (line,) = run(egpo(says, form), 1, lr=0.0)[1].lines
+    return line
 
 
 @pytest.mark.parametrize("form", ["egpo", "egpo_scaled_clip"])
 def test_a_step_tells_of_its_bonus_under_its_names(form: str) -> None:
     says = dict.fromkeys(range(4), "<think>x</think>")
-    (line,) = run(egpo(says, form), 1).lines
+    line = step(says, form)
     assert set(DIAGNOSTICS) <= set(line)
     assert line["bonus_mean"] > 0 and line["bonus_to_advantage"] > 0.1
     assert line["cot_tokens_mean"] == 1 - line["share_without_cot"] > 0
@@ -70,14 +62,14 @@ def test_a_thought_that_never_closes_earns_a_bonus_in_the_paper_s_form_and_none_
     None
 ):
     says = dict.fromkeys(range(4), "<think>")
-    (paper,) = run(egpo(says), 1).lines
-    (fork,) = run(egpo(says, "egpo_scaled_clip"), 1).lines
+    paper = step(says)
+    fork = step(says, "egpo_scaled_clip")
     # Each thought is one token.
     assert paper["share_cot_unclosed"] == paper["cot_tokens_mean"] > 0 < paper["bonus_mean"]
     assert fork["share_cot_unclosed"] == paper["share_cot_unclosed"]
     assert fork["bonus_mean"] == fork["cot_tokens_mean"] == 0 and fork["share_without_cot"] == 1
     # Among thoughts that close, one that does not is silent by itself.
-    (mixed,) = run(egpo({**says, 0: "<think>x</think>"}, "egpo_scaled_clip"), 1).lines
+    mixed = step({**says, 0: "<think>x</think>"}, "egpo_scaled_clip")
     assert 0 < mixed["cot_tokens_mean"] == 1 - mixed["share_without_cot"] < 1
 
 

@@ -10,11 +10,7 @@ from assay.errors import InputError
 from assay.runs.checkpoints import check_checkpoint, steps_in
 from assay.runs.run_files import DamagedFile
 from assay.train import checkpoint
-from assay.train.checkpoint import (
-    TrainState,
-    load_checkpoint,
-    save_checkpoint,
-)
+from assay.train.checkpoint import TrainState, load_checkpoint, save_checkpoint
 from tests.train.toys import CandidatePolicy
 
 

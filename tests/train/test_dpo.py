@@ -7,12 +7,12 @@ import torch
 
 from assay.experiment.training_settings import Pairs
 from assay.rl.preference import Preference
-from assay.train.checkpoint import Place, TrainState
+from assay.train.checkpoint import Place
 from assay.train.likelihood import Dpo
-from assay.train.loop import LoopSettings, train
 from assay.train.pair_choice import choose_pairs
 from assay.train.update import accumulate, micro_batches
 from tests.train import toys
+from tests.train.test_methods import run
 from tests.train.test_stored_candidates import stored as group
 
 GROUPS = [group(0, 1.0, 0.0, 0.5), group(1, 0.2, None, 0.8), group(2, 0.5, 0.5)]
@@ -28,13 +28,6 @@ def taken(method: Dpo, policy: toys.CandidatePolicy, place: Place | None = None)
     return method.collect(policy, place or Place(), toys.MemoryRecorder())
 
 
-def moved() -> toys.CandidatePolicy:
-    policy = toys.CandidatePolicy()
-    with torch.no_grad():
-        policy.weight.add_(0.3 * torch.randn(policy.weight.shape, dtype=torch.float64))
-    return policy
-
-
 def gradient(method: Dpo, policy: toys.CandidatePolicy, budget: int) -> torch.Tensor:
     (packed,) = taken(method, policy).updates
     policy.module.zero_grad()
@@ -44,7 +37,7 @@ def gradient(method: Dpo, policy: toys.CandidatePolicy, budget: int) -> torch.Te
 
 
 def test_the_reference_is_the_start_in_every_step() -> None:
-    policy = moved()
+    policy = toys.moved()
     (packed,) = taken(dpo(), policy, Place(5, 8)).updates
     with policy.reference():
         start_S = policy.score(packed).logps_S
@@ -54,7 +47,7 @@ def test_the_reference_is_the_start_in_every_step() -> None:
 
 
 def test_no_split_into_micro_batches_cuts_a_pair_or_changes_the_gradient() -> None:
-    method, policy = dpo(), moved()
+    method, policy = dpo(), toys.moved()
     (packed,) = taken(method, policy).updates
     micros = list(micro_batches(policy, packed, method.objective.atom, 1))
     assert len(micros) == 4
@@ -66,7 +59,7 @@ def test_no_split_into_micro_batches_cuts_a_pair_or_changes_the_gradient() -> No
 
 
 def test_a_step_follows_from_its_place_alone() -> None:
-    policy, steps = moved(), []
+    policy, steps = toys.moved(), []
     for _ in range(2):
         method = dpo(3)
         steps.append([taken(method, policy, Place(n, 3 * n)).updates[0] for n in (4, 1)])
@@ -76,13 +69,11 @@ def test_a_step_follows_from_its_place_alone() -> None:
 
 
 def test_metrics_are_means_over_pairs_and_training_prefers_the_better() -> None:
-    policy, recorder = toys.CandidatePolicy(), toys.MemoryRecorder()
-    method = dpo()
+    policy, method = toys.CandidatePolicy(), dpo()
     (packed,) = taken(method, policy).updates
     logps_S = policy.score(packed).logps_S.detach()
     chosen_S = packed.preference_S > 0  # type: ignore[operator]
-    optimizer = torch.optim.SGD(policy.module.parameters(), lr=1.0)
-    train(policy, method, optimizer, TrainState(), LoopSettings(60, 1.0), recorder)
+    _, recorder = run(method, 60, lr=1.0, policy=policy, plain=True)
     first, last = recorder.lines[0], recorder.lines[-1]
     assert first["chosen_logp"] == pytest.approx(float(logps_S[chosen_S].sum()) / 4)
     assert first["rejected_logp"] == pytest.approx(float(logps_S[~chosen_S].sum()) / 4)

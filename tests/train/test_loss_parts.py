@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from assay.data.episode import Episode, Turn
 from assay.errors import RunFailure
 from assay.judge.identity import loss_parts
 from assay.rl.objectives import GrpoObjective, ObjectiveOutput
@@ -14,9 +13,6 @@ from assay.train.update import Totals, constant
 from tests.train import toys
 from tests.train.test_methods import grpo, prompts, run
 
-STORED = tuple(
-    Episode(f"q{i}", f"q{i}", (Turn(toys.query(i), (toys.right(i),), (True,)),)) for i in range(20)
-)
 EVERY_TERM = GrpoObjective(kl_coef=0.3, entropy_coef=0.1, several_updates=True)
 SEVERAL = toys.settings(drop=False, minibatches=2, epochs=2, aggregation="seq_mean_token_mean")
 
@@ -35,7 +31,7 @@ def test_grpo_writes_every_part_with_its_coefficient():
 @pytest.mark.parametrize(
     "method",
     [
-        Sft(STORED, 10, 0),
+        Sft(toys.right_answers(20), 10, 0),
         Rft(prompts(), 1.0, 64, 1.0, toys.decode),
         Rce(prompts(), constant(0.5), 1.0, toys.decode),
     ],

@@ -26,11 +26,15 @@ def prompts(score=toys.score, *, group=8, share=0.1) -> PromptStream:
     )
 
 
-def run(method, steps: int, *, lr: float = 0.1, policy=None, **settings):
-    policy = policy or toys.CandidatePolicy()
-    recorder = toys.MemoryRecorder()
-    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=lr, weight_decay=0.0)
-    train(policy, method, optimizer, TrainState(), LoopSettings(steps, lr, **settings), recorder)
+def run(
+    method, steps: int, *, lr=0.1, policy=None, state=None, recorder=None, plain=False, **settings
+):
+    """Trains a fresh policy unless told which, by AdamW or by `plain` descent."""
+    policy, recorder = policy or toys.CandidatePolicy(), recorder or toys.MemoryRecorder()
+    kind = torch.optim.SGD if plain else torch.optim.AdamW
+    optimizer = kind(policy.module.parameters(), lr=lr, weight_decay=0.0)
+    loop = LoopSettings(steps, lr, **settings)
+    train(policy, method, optimizer, state or TrainState(), loop, recorder)
     return policy, recorder
 
 
@@ -41,10 +45,7 @@ def grpo(settings: GrpoStage | None = None, objective: GrpoObjective | None = No
 
 
 def test_a_batch_of_packs_takes_all_rows_of_each_and_an_epoch_takes_each_pack_once():
-    stored = tuple(
-        Episode(f"q{i}", f"q{i}", (Turn(toys.query(i), (toys.right(i),), (True,)),))
-        for i in range(6)
-    )
+    stored = toys.right_answers(6)
     packs = ((0, 1, 2), (3,), (4, 5))
     _, recorder = run(Sft(stored, 2, 0, None, packs), 3)
     rows = [line["rows"] for line in recorder.lines]
@@ -83,15 +84,7 @@ def test_several_updates_per_rollout_use_the_log_probs_before_the_first():
 
 
 def test_dynamic_sampling_refills_up_to_its_limit():
-    calls = {"n": 0}
-
-    def sparse(pairs):
-        calls["n"] += 1
-        if calls["n"] % 2:
-            return [Reward(0.0) for _ in pairs]
-        return toys.score(pairs)
-
-    _, recorder = run(grpo(toys.settings(max_batches=3), score=sparse), 4)
+    _, recorder = run(grpo(toys.settings(max_batches=3), score=toys.dull_at_first(every=2)), 4)
     assert max(line["sampled_batches"] for line in recorder.lines) > 1
     assert all(line["sampled_batches"] <= 3 for line in recorder.lines)
     cursors = [state.cursor for state in recorder.states]
@@ -147,27 +140,17 @@ def resumed(
         judged.extend(row.id for row, _ in pairs)
         return toys.score(pairs)
 
-    policy = toys.CandidatePolicy()
-    optimizer = torch.optim.AdamW(policy.module.parameters(), lr=0.1, weight_decay=0.0)
-    method = grpo(settings, score=watch)
-    train(policy, method, optimizer, TrainState(), LoopSettings(1, 0.1), recorder)
+    run(grpo(settings, score=watch), 1, recorder=recorder)
     return judged, [record.reward for record in recorder.samples_by_step[1]]
 
 
-def test_a_journalled_reward_of_other_tokens_is_dropped_and_the_completion_judged():
+def test_journalled_rewards_are_taken_over_but_that_of_other_tokens_which_is_judged():
     _, first = run(grpo(), 1)
     journal = journal_of(first)
     strange = next(iter(journal))
     journal[strange] = Journalled((99,), Reward(7.0, {"right": 7.0}))
     judged, rewards = resumed(journal)
     assert judged == [strange.rpartition("#")[0]]
-    assert rewards == [record.reward for record in first.samples_by_step[1]]
-
-
-def test_journalled_rewards_are_taken_over_instead_of_judging_again():
-    _, first = run(grpo(), 1)
-    judged, rewards = resumed(journal_of(first))
-    assert judged == []
     assert rewards == [record.reward for record in first.samples_by_step[1]]
 
 

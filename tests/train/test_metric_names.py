@@ -2,7 +2,6 @@
 
 import pytest
 
-from assay.data.episode import Episode, Turn
 from assay.train.likelihood import Rce, Rft, Sft
 from assay.train.metric_names import METHODS, NAMES, is_written
 from assay.train.update import constant
@@ -11,11 +10,8 @@ from tests.train.test_distill import distill, tiny_policy
 from tests.train.test_dpo import dpo
 from tests.train.test_methods import grpo, prompts, run
 
-STORED = tuple(
-    Episode(f"q{i}", f"q{i}", (Turn(toys.query(i), (toys.right(i),), (True,)),)) for i in range(8)
-)
 MADE = {
-    "sft": lambda: Sft(STORED, 4, 0),
+    "sft": lambda: Sft(toys.right_answers(8), 4, 0),
     "rft": lambda: Rft(prompts(), 1.0, 16, 1.0, toys.decode),
     "rce": lambda: Rce(prompts(), constant(1.0), 1.0, toys.decode),
     "grpo": grpo,

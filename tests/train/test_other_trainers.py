@@ -28,14 +28,6 @@ GROUPS = [
 BETA = 0.05
 
 
-def moved_policy() -> toys.CandidatePolicy:
-    """A policy that is no longer its reference."""
-    policy = toys.CandidatePolicy()
-    with torch.no_grad():
-        policy.weight.add_(0.3 * torch.randn_like(policy.weight))
-    return policy
-
-
 def step(name: str, kl: float = 0.0) -> tuple[Packed, GrpoObjective]:
     """The one update that a preset makes of the groups, as at the stage's tables."""
     preset = PRESETS[name]
@@ -49,7 +41,7 @@ def step(name: str, kl: float = 0.0) -> tuple[Packed, GrpoObjective]:
         kl=Kl(coef=kl, where="reward", estimator="k1"),
     )
     made = Grpo(StoredPrompts(GROUPS, 3), settings, objective, toys.decode)
-    batch = made.collect(moved_policy(), Place(), toys.MemoryRecorder())
+    batch = made.collect(toys.moved(), Place(), toys.MemoryRecorder())
     (packed,) = batch.updates
     return packed, objective
 
@@ -66,7 +58,7 @@ def padded(values_S: Tensor, fill: float = 0.0) -> Tensor:
 
 def scored() -> tuple[Tensor, Tensor]:
     """Log-probs (S) of all twelve episodes under the policy and under its reference."""
-    policy = moved_policy()
+    policy = toys.moved()
     found = []
     for module in (policy.module, policy.frozen):
         logps = [

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 from assay.data.episode import Episode, Reward, Turn
 from assay.experiment.training_settings import Pairs
-from assay.train.pair_choice import (
-    choose_pairs,
-    chosen_places,
-    groups_with_pairs,
-    pair_count,
-)
+from assay.train.pair_choice import choose_pairs, chosen_places, groups_with_pairs, pair_count
 
 GROUPS = [[1.0, 0.5, 0.0], [0.5, 0.5], [None, 0.2, 0.8], [None, 1.0], []]
 NAMES = ["a", "b", "c", "d", "e"]

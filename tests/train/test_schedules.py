@@ -10,11 +10,11 @@ from assay.experiment.stage_tables import GrpoStage
 from assay.lab.session.stage_methods import schedules_of
 from assay.train.checkpoint import TrainState
 from assay.train.grpo import Grpo, objective_of
-from assay.train.loop import LoopSettings, StepMetrics, train
+from assay.train.loop import StepMetrics
 from assay.train.sampled_groups import PromptStream
 from assay.train.update import LearningRate, Schedule
 from tests.train import toys
-from tests.train.test_methods import grpo
+from tests.train.test_methods import grpo, run
 
 
 @pytest.mark.parametrize(
@@ -74,16 +74,8 @@ def method():
     return StepMetrics(grpo(stage, objective_of(stage)), MOVING, {})
 
 
-def run(steps: int, state: TrainState | None = None, policy=None):
-    policy = policy or toys.CandidatePolicy()
-    recorder = toys.MemoryRecorder()
-    optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.1)
-    train(policy, method(), optimizer, state or TrainState(), LoopSettings(steps, 0.1), recorder)
-    return policy, recorder
-
-
 def test_each_step_writes_and_uses_its_values():
-    _, recorder = run(5)
+    _, recorder = run(method(), 5, plain=True)
     for step, line in enumerate(recorder.lines):
         for name, schedule in MOVING.items():
             assert line[name] == schedule.at(step), name
@@ -93,10 +85,10 @@ def test_each_step_writes_and_uses_its_values():
 
 
 def test_a_resumed_stage_goes_on_with_the_values_of_its_step():
-    whole, recorder = run(5)
-    half, _ = run(3)
+    whole, recorder = run(method(), 5, plain=True)
+    half, _ = run(method(), 3, plain=True)
     # The loop ends where its own settings say, the schedule does not.
-    resumed, again = run(5, TrainState(3, 12), half)
+    resumed, again = run(method(), 5, state=TrainState(3, 12), policy=half, plain=True)
     assert torch.equal(whole.weight, resumed.weight)
     untimed = [name for name in recorder.lines[3] if "seconds" not in name and "memory" not in name]
     for name in untimed:
@@ -121,8 +113,6 @@ def test_ratios_use_the_temperature_that_sampled():
             scored.append(packed.temperature)
             return super().score(packed, entropy)
 
-    policy = Spy()
-    optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.1)
-    train(policy, made, optimizer, TrainState(), LoopSettings(3, 0.1), toys.MemoryRecorder())
+    run(made, 3, policy=Spy(), plain=True)
     assert sampled == [1.0, 0.875, 0.75]
     assert list(dict.fromkeys(scored)) == sampled

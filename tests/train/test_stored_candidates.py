@@ -13,10 +13,10 @@ from assay.rl.presets import PRESETS
 from assay.train.checkpoint import Batch, Place, TrainState
 from assay.train.grpo import Grpo
 from assay.train.likelihood import Rce, Rft, Validation, weighted_batch
-from assay.train.loop import LoopSettings, train
 from assay.train.sampled_groups import StoredGroups
 from assay.train.update import accumulate, constant
 from tests.train import toys
+from tests.train.test_methods import run
 
 LEVER = PRESETS["lever_plus"]
 
@@ -103,9 +103,7 @@ def test_a_group_of_equal_rewards_has_exactly_no_gradient_in_rce(best):
 
 
 def test_ratios_are_to_the_weights_at_the_start_in_every_epoch():
-    policy, made = toys.CandidatePolicy(), grpo(groups(stored(0, 1.0, 0.0)))
-    with torch.no_grad():
-        policy.weight.add_(0.3 * torch.randn(policy.weight.shape, dtype=torch.float64))
+    policy, made = toys.moved(), grpo(groups(stored(0, 1.0, 0.0)))
     batch = made.collect(policy, Place(4, 4), toys.MemoryRecorder())
     (packed,) = batch.updates
     with policy.reference():
@@ -123,18 +121,11 @@ def test_a_group_of_equal_rewards_has_exactly_no_policy_gradient_in_grpo():
     assert dead.metrics["signal_share"] == 0 and dead.metrics["advantage_std"] == 0
 
 
-def trained(steps: int, made: Grpo, policy: toys.CandidatePolicy, state: TrainState):
-    recorder = toys.MemoryRecorder()
-    optimizer = torch.optim.SGD(policy.module.parameters(), lr=0.5)
-    train(policy, made, optimizer, state, LoopSettings(steps, 0.5), recorder)
-    return recorder
-
-
 def test_an_adaptive_coefficient_follows_the_kl_of_each_step_and_stops_with_it():
     stream = groups(stored(0, 1.0, 0.0, 0.5), stored(1, 0.0, 1.0, 0.2), prompts=2)
     made = grpo(stream, kl=Kl(coef=0.12, adaptive=AdaptiveKl()))
     state = TrainState()
-    lines = trained(12, made, toys.CandidatePolicy(), state).lines
+    lines = run(made, 12, lr=0.5, state=state, plain=True)[1].lines
     rule, coefs = AdaptiveKl(), [line["kl_coef"] for line in lines]
     for before, after in pairwise(lines):
         assert after["kl_coef"] == rule.next(before["kl_coef"], before["kl_loss"])

@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.episode import Episode, Turn
-from assay.models.adapt import train_lora
-from assay.models.lora import LoraOptions
 from assay.models.precision import choose_precision
 from assay.rl.aggregation import AGGREGATIONS, token_weights
 from assay.rl.losses import LOSSES
@@ -22,15 +20,8 @@ from tests.few import few
 from tests.tiny import tiny_model
 
 
-def language_policy(adapter: bool = False) -> LanguagePolicy:
-    model = tiny_model().double()
-    if adapter:
-        torch.manual_seed(1)
-        model, _ = train_lora(model, LoraOptions(rank=4))
-        for name, parameter in model.named_parameters():
-            if "lora_" in name:
-                torch.nn.init.normal_(parameter, std=0.1)
-    return LanguagePolicy(model, choose_precision("fp32", "cpu"), frozenset({1}))
+def language_policy() -> LanguagePolicy:
+    return LanguagePolicy(tiny_model().double(), choose_precision("fp32", "cpu"), frozenset({1}))
 
 
 def episodes(groups: int, group: int, turns: int, seed: int) -> list[Episode]:

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from assay.data.episode import Episode, Turn
-from assay.models.adapt import train_lora
 from assay.models.lora import KeyedDropout, LoraOptions
 from assay.models.plain_forward import score_plainly
 from assay.models.precision import choose_precision
@@ -16,6 +15,7 @@ from assay.train.checkpoint import TrainState
 from assay.train.likelihood import Sft, Validation, likelihood_batch
 from assay.train.loop import LoopSettings, train
 from tests.exact import random_groups
+from tests.models.adapters import adapted
 from tests.tiny import tiny_model
 from tests.train import toys
 
@@ -23,12 +23,7 @@ HELD_OUT = tuple(group[0] for group in random_groups(3, (1,) * 5))
 
 
 def dropping_policy() -> LanguagePolicy:
-    torch.manual_seed(0)
-    module, _ = train_lora(tiny_model(), LoraOptions(rank=4, dropout=0.5))
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.requires_grad:
-                parameter.normal_(std=0.2)
+    module = adapted(tiny_model(), LoraOptions(rank=4, dropout=0.5))
     return LanguagePolicy(module.train(), choose_precision("fp32", "cpu"), frozenset())
 
 

@@ -56,16 +56,8 @@ def test_each_visit_to_a_row_has_a_baseline_of_its_own(rows, cursor):
 
 
 def test_a_refill_that_comes_by_the_same_row_again_is_a_group_of_its_own():
-    calls = {"n": 0}
-
-    def dull_at_first(pairs):
-        calls["n"] += 1
-        if calls["n"] == 1:
-            return [Reward(0.25) for _ in pairs]
-        return toys.score(pairs)
-
     # Two rows, and batches of two: the second batch comes by the same rows.
-    batch = step(prompts(2, 2, dull_at_first), max_batches=2)
+    batch = step(prompts(2, 2, toys.dull_at_first()), max_batches=2)
     assert batch.metrics["groups"] == 4
     first, second = batch.samples[:8], batch.samples[8:]
     assert {r.row_id for r in first} == {r.row_id for r in second}

@@ -1,6 +1,7 @@
 """A 50-parameter policy over candidate ids, a toy environment, and a recorder that remembers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from assay.data.episode import Completion, Reward, Turn
+from assay.data.episode import Completion, Episode, Reward, Turn
 from assay.data.row import Message, Row
 from assay.experiment.stage_tables import GrpoStage
 from assay.experiment.training_settings import AdvantageSpec, Dynamic, Updates
@@ -20,6 +21,7 @@ from assay.rl.policy import ActionScores, SampleKey
 from assay.rollout.token_choice import choose, key_states, uniforms
 from assay.train.checkpoint import Journalled, SampleRecord, TrainState
 
+Scorer = Callable[[Sequence[tuple[Row, Completion]]], list[Reward]]
 CANDIDATES = 5
 FEATURES = 10
 
@@ -117,6 +119,20 @@ class MemoryRecorder:
         self.states.append(TrainState(state.step, state.cursor, state.skipped))
 
 
+def moved() -> CandidatePolicy:
+    """A policy that is no longer its reference."""
+    policy = CandidatePolicy()
+    with torch.no_grad():
+        policy.weight.add_(0.3 * torch.randn_like(policy.weight))
+    return policy
+
+
+def right_answers(count: int) -> tuple[Episode, ...]:
+    """The right answer to each query, as a data set has it."""
+    turns = [Turn(query(i), (right(i),), (True,)) for i in range(count)]
+    return tuple(Episode(f"q{i}", f"q{i}", (turn,)) for i, turn in enumerate(turns))
+
+
 def query(index: int) -> tuple[float, ...]:
     """Features of query `index`: its class one-hot, which decides the right candidate."""
     return tuple(float(i == index % FEATURES) for i in range(FEATURES))
@@ -141,6 +157,12 @@ def score(pairs: Sequence[tuple[Row, Completion]]) -> list[Reward]:
         Reward(float(c.tokens[0] == row.gold), {"right": float(c.tokens[0] == row.gold)})
         for row, c in pairs
     ]
+
+
+def dull_at_first(every: int = 10**6) -> Scorer:
+    """Judges as `score`, but gives the first batch equal rewards, and again after so many."""
+    calls = itertools.count()
+    return lambda pairs: [Reward(0.5) for _ in pairs] if next(calls) % every == 0 else score(pairs)
 
 
 def decode(tokens: Sequence[int]) -> str:

@@ -40,15 +40,22 @@ def lab(tmp_path: Path) -> Path:
     return make_lab(tmp_path, until="[evaluate.dev]").parent
 
 
-def export(lab: Path, *options: object, tool: str = "trl", stage: str = "rl"):
+def export(lab: Path, *options: object, tool: str = "trl", stage: str = "rl", proven: bool = False):
     start = f'stage.{stage}.start="base"'
     arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", tool)
-    return call(*arguments, "--stage", stage, "--unproven", "--set", start, *options)
+    unproven = () if proven else ("--unproven",)
+    return call(*arguments, "--stage", stage, *unproven, "--set", start, *options)
 
 
 def session(lab: Path) -> Session:
     experiment = read_whole(lab / "tiny.toml", ['stage.rl.start="base"'], lab)
     return Session(experiment, RunDirectory(lab, "tiny", "x"), experiment.seeds[0], Silent())
+
+
+def grpo_of(given: Session) -> GrpoStage:
+    stage = given.experiment.stage["rl"]
+    assert isinstance(stage, GrpoStage)
+    return stage
 
 
 def test_a_tool_ends_answers_at_every_token_at_which_assay_does(lab: Path) -> None:
@@ -85,8 +92,7 @@ FILES = {"trl": "data/train.jsonl", "swift": "data/train.jsonl", "verl": "data/t
 def test_rows_come_in_the_order_of_the_stages_visits_over_all_epochs(lab: Path, tool: str) -> None:
     made = answer(export(lab, "--json", "--set", "stage.rl.steps=11", tool=tool))["result"]
     given = session(lab)
-    stage = given.experiment.stage["rl"]
-    assert isinstance(stage, GrpoStage)
+    stage = grpo_of(given)
     own = given.stage_input(stage)
     wanted = [row.id for _, row in visits(own.rows, own.seed, 0, 11 * stage.prompts, own.order)]
     file = lab / "out" / FILES[tool]
@@ -100,22 +106,16 @@ def test_rows_come_in_the_order_of_the_stages_visits_over_all_epochs(lab: Path, 
 
 
 def judged(folder: Path, answers: list[dict]) -> list[dict]:
-    done = subprocess.run(
-        [sys.executable, "-m", in_tool.MODULE, str(folder)],
-        input=json.dumps(answers) + "\n",
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
+    command = [sys.executable, "-m", in_tool.MODULE, str(folder)]
+    sent = json.dumps(answers) + "\n"
+    done = subprocess.run(command, input=sent, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
 def test_the_reward_is_assays_own(lab: Path) -> None:
     export(lab)
     given = session(lab)
-    stage = given.experiment.stage["rl"]
-    assert isinstance(stage, GrpoStage)
+    stage = grpo_of(given)
     rows = given.stage_input(stage).rows[:3]
     texts = [str(rows[0].gold or rows[0].messages[-1].content), "7", "no number"]
     pairs = [(row, Completion(t, (1,) * 5)) for row, t in zip(rows, texts, strict=True)]
@@ -203,11 +203,9 @@ def test_an_unknown_tool_another_method_and_a_taken_folder_are_refused(lab: Path
 
 def test_rows_go_unproven_only_when_asked(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assay.lab.run.trainer_export.installed", lambda name: None)
-    arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", "trl")
-    refused = call(*arguments, "--stage", "sft")
+    refused = export(lab, stage="sft", proven=True)
     assert_one_line(refused, "assay engines add trl", "--unproven")
-    made = answer(call(*arguments, "--stage", "sft", "--unproven", "--json"))["result"]
-    assert made["proof"] is None
+    assert answer(export(lab, "--json", stage="sft"))["result"]["proof"] is None
     assert "not loaded in the tool" in (lab / "out" / "README.md").read_text()
 
 
@@ -235,9 +233,16 @@ def test_the_files_of_the_folder_are_there_and_scripts_can_be_started(lab: Path)
     assert len((lab / "out" / "README.md").read_text().strip().splitlines()) == 5
 
 
-PYTHON = """#!/bin/sh
-if [ "$1" = -c ]; then echo 0.0.1; else echo "trains: $*"; fi
-"""
+def launched(lab: Path, says: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """run.sh with a tool of version 0.0.1 that says what it trains with."""
+    python = lab / "python"
+    python.write_text(
+        f'#!/bin/sh\nif [ "$1" = -c ]; then echo 0.0.1; else echo "trains: {says}"; fi'
+    )
+    python.chmod(0o755)
+    environment = {"PATH": os.environ["PATH"], "PYTHON": str(python), **more}
+    command = ["bash", str(lab / "out" / "run.sh")]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("tool", FILES)
@@ -245,33 +250,20 @@ def test_another_version_of_the_tool_trains_only_where_that_is_asked_for(
     lab: Path, tool: str
 ) -> None:
     export(lab, tool=tool)
-    python = lab / "python"
-    python.write_text(PYTHON)
-    python.chmod(0o755)
-
-    def launched(**more: str) -> subprocess.CompletedProcess[str]:
-        given = {"PATH": os.environ["PATH"], "PYTHON": str(python), **more}
-        command = ["bash", str(lab / "out" / "run.sh")]
-        return subprocess.run(command, env=given, capture_output=True, text=True, check=False)
-
-    refused = launched()
+    refused = launched(lab, "$*")
     name, _, version = TRAINERS[tool].package.partition("==")
     assert refused.returncode == 2 and not refused.stdout
     (line,) = refused.stderr.splitlines()
     assert f"{name} {version}" in line and "0.0.1" in line and "UNTESTED=1" in line
     assert not (lab / "out" / "output").exists()
-    assert launched(UNTESTED="1").stdout.startswith("trains: ")
+    assert launched(lab, "$*", UNTESTED="1").stdout.startswith("trains: ")
 
 
 def test_sessions_of_ray_that_ended_programs_left_are_removed_by_the_next(lab: Path) -> None:
     export(lab, tool="verl")
-    python, left = lab / "python", Path("/tmp/assay-verl-999999999")
-    python.write_text(PYTHON.replace("$*", "$RAY_TMPDIR"))
-    python.chmod(0o755)
+    left = Path("/tmp/assay-verl-999999999")
     left.mkdir(exist_ok=True)
-    made = {"PATH": os.environ["PATH"], "PYTHON": str(python), "UNTESTED": "1"}
-    command = ["bash", str(lab / "out" / "run.sh")]
-    done = subprocess.run(command, env=made, capture_output=True, text=True, check=True)
+    done = launched(lab, "$RAY_TMPDIR", UNTESTED="1")
     own = Path(done.stdout.removeprefix("trains: ").strip())
     assert own.is_dir() and own.name.startswith("assay-verl-") and not left.exists()
     own.rmdir()
@@ -320,9 +312,7 @@ def test_rows_that_the_tool_renders_otherwise_are_refused_with_the_token(
     differing = Proof("trl==1.16.0", 3, 2, 0, 0, 0, difference="row 1+1: token '#'")
     monkeypatch.setattr("assay.lab.run.trainer_export.installed", lambda name: Path("python"))
     monkeypatch.setattr("assay.lab.run.trainer_export.prove", lambda *_: differing)
-    start = 'stage.rl.start="base"'
-    arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", "trl")
-    refused = call(*arguments, "--stage", "rl", "--set", start)
+    refused = export(lab, proven=True)
     assert_one_line(refused, "stage.rl.rendering", "trl==1.16.0", "row 1+1: token '#'")
     assert not (lab / "out").exists()
 

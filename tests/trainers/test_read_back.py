@@ -18,12 +18,7 @@ from transformers import LlamaConfig
 from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.models.folder import read_object
-from assay.trainers.outputs.plain_folders import (
-    find,
-    hydra_values,
-    kept,
-    trl_arguments,
-)
+from assay.trainers.outputs.plain_folders import find, hydra_values, kept, trl_arguments
 from assay.trainers.read_back import (
     CANONICAL,
     ReadBack,

@@ -33,7 +33,7 @@ from tests.cli.conftest import answer, assert_one_line, call
 from tests.from_files import start
 from tests.judge.test_confounds import confounds
 from tests.sample_lines import read_samples
-from tests.tiny_labs import make_lab
+from tests.tiny_labs import EXPERIMENT, make_lab
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 EDITS = {
@@ -55,16 +55,22 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("assay.lab.run.trainer_export.python_of", lambda name: python)
     monkeypatch.setattr("assay.lab.run.trainer_export.POLL_SECONDS", 0.05)
     monkeypatch.setattr("assay.lab.run.trainer_export.prove", lambda *_: equal)
-    make_lab(tmp_path, until="[evaluate.sampled]", edits=EDITS)
-    text = (tmp_path / "tiny.toml").read_text()
-    before, _, rest = text.partition("[stage.sft]")
-    own = "[stage.rl]" + rest.partition("[stage.rl]")[2]
-    (tmp_path / "tiny.toml").write_text(before + own)
-    return tmp_path
+    before, rl = EXPERIMENT.partition("[stage.sft]")[0], EXPERIMENT.partition("[stage.rl]")[1:]
+    text = "".join((before, *rl))
+    return make_lab(tmp_path, text, until="[evaluate.sampled]", edits=EDITS).parent
 
 
 def told(monkeypatch: pytest.MonkeyPatch, **orders: Any) -> None:
     monkeypatch.setenv("STAND_IN", json.dumps(orders))
+
+
+def failed(lab: Path, words: str = "") -> RunDirectory:
+    """The run, which fails with these words."""
+    with pytest.raises(RunFailure, match=words):
+        start(lab / "tiny.toml", root=lab)
+    (run,) = runs_of(lab, "tiny")
+    assert read_status(run.path).status == "failed"
+    return run
 
 
 def steps(run: RunDirectory) -> list[int]:
@@ -144,10 +150,8 @@ def test_a_tool_that_says_nothing_ends_the_run_which_goes_on(
 ) -> None:
     told(monkeypatch, step=4, hangs=True)
     monkeypatch.setattr(trainer_export, "patience_seconds", lambda engine: 6.0)
-    with pytest.raises(RunFailure, match=r"said nothing for 0.1 minutes \(engine.patience\)"):
-        start(lab / "tiny.toml", root=lab)
-    (run,) = runs_of(lab, "tiny")
-    assert read_status(run.path).status == "failed" and steps(run) == [1, 2, 3]
+    run = failed(lab, r"said nothing for 0.1 minutes \(engine.patience\)")
+    assert steps(run) == [1, 2, 3]
     # A process that ended meanwhile has no command line to read.
     lines = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
     assert not [line for line in lines if str(STAND_IN) in line]
@@ -162,9 +166,7 @@ def test_a_run_that_was_killed_takes_what_its_tool_had_done(
 ) -> None:
     """Killed before the checkpoint of step 4 was taken over: it is not trained again."""
     told(monkeypatch, step=4, dies=3)
-    with pytest.raises(RunFailure):
-        start(lab / "tiny.toml", root=lab)
-    (run,) = runs_of(lab, "tiny")
+    run = failed(lab)
     told(monkeypatch)
     output = run.trainer("rl")
     more = ("--resume_from_checkpoint", "output/checkpoint-2")
@@ -187,10 +189,7 @@ def test_a_log_that_cannot_be_read_fails_the_run_and_is_no_bad_input(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told(monkeypatch, step=3, dies=0, writes="no JSON\n")
-    with pytest.raises(RunFailure, match=r"output/logging\.jsonl:3: is no JSON"):
-        start(lab / "tiny.toml", root=lab)
-    (run,) = runs_of(lab, "tiny")
-    assert read_status(run.path).status == "failed"
+    failed(lab, r"output/logging\.jsonl:3: is no JSON")
 
 
 def test_a_guard_stops_a_tool_at_its_step_however_far_the_tool_is(
@@ -207,9 +206,7 @@ def test_a_guard_stops_a_tool_at_its_step_however_far_the_tool_is(
     monkeypatch.setattr(RunningTool, "wait", once_it_hangs)
     guard = '\n[guard.low]\nstage = "rl"\nmetric = "reward_mean"\nabove = 0.4\nsteps = 1\n'
     (lab / "tiny.toml").write_text((lab / "tiny.toml").read_text() + guard)
-    with pytest.raises(RunFailure, match="'low' stopped the run at rl step 2"):
-        start(lab / "tiny.toml", root=lab)
-    (run,) = runs_of(lab, "tiny")
+    run = failed(lab, "'low' stopped the run at rl step 2")
     assert read_status(run.path).guard == "low" and run.checkpoint_steps("rl") == [2]
     assert steps(run) == [1, 2]
 

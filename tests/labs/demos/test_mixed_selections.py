@@ -11,11 +11,7 @@ import pytest
 from assay.experiment.selection_tables import SelectionsSpec
 from assay.lab.monitor.observer import Silent
 from assay.labs.demos.demonstrations import POOL
-from assay.labs.demos.generate import (
-    TrainedSelector,
-    proposals_of,
-    trained_selector,
-)
+from assay.labs.demos.generate import TrainedSelector, proposals_of, trained_selector
 from assay.tasks.task import BenchmarkOptions
 from tests.from_files import start
 from tests.labs.demos.kinds_lab import EXPERIMENT, read_kinds

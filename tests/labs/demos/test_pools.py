@@ -6,13 +6,7 @@ from hypothesis import strategies as st
 
 from assay.errors import InputError
 from assay.labs.demos.demonstrations import Demonstration, DemonstrationSet, Query
-from assay.labs.demos.pools import (
-    POOL_OPTIONS,
-    SAMPLERS,
-    SIMILARITIES,
-    pools_of,
-    with_pools,
-)
+from assay.labs.demos.pools import POOL_OPTIONS, SAMPLERS, SIMILARITIES, pools_of, with_pools
 from tests.labs.demos.made_sets import asked, features_of, known_features, queries, shown
 
 __all__ = ["known_features"]

@@ -10,12 +10,7 @@ from assay.data.row import Message, Row
 from assay.errors import Finding
 from assay.experiment.helper_tables import HelperSpec
 from assay.labs.demos.checks import shown_images
-from assay.labs.demos.demonstrations import (
-    Demonstration,
-    DemonstrationSet,
-    Query,
-    query_row,
-)
+from assay.labs.demos.demonstrations import Demonstration, DemonstrationSet, Query, query_row
 from tests.models.folders import save_tiny_model
 from tests.models.vision_folders import real_image, save_vision_model, shown
 

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 from assay.data.episode import Completion
 from assay.labs.math.rewards import answer_of
-from assay.labs.math.sentences import (
-    canonical,
-    final_answer,
-    last_boxed,
-    number,
-    stated_answer,
-)
+from assay.labs.math.sentences import canonical, final_answer, last_boxed, number, stated_answer
 
 
 @pytest.mark.parametrize(

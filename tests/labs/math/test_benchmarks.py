@@ -10,11 +10,7 @@ from assay.data.hub_rows import HubSet
 from assay.data.loaded import Record
 from assay.errors import InputError
 from assay.labs.math import task
-from assay.labs.math.rewards import (
-    allowed_errors,
-    gold_answer,
-    olympiad_accuracy,
-)
+from assay.labs.math.rewards import allowed_errors, gold_answer, olympiad_accuracy
 from assay.tasks import task as tasks
 from assay.tasks.task import BenchmarkOptions
 

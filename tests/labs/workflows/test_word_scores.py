@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.labs.workflows.answers import (
-    agreement,
-    drop,
-    drop_words,
-    hotpotqa,
-    normalised,
-)
+from assay.labs.workflows.answers import agreement, drop, drop_words, hotpotqa, normalised
 
 WORDS = st.sampled_from(
     ["a", "the", "Yes", "no", "7", "7.0", "1,000", "-5", "Bears", "bear-s", "."]

@@ -12,11 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assay.labs.workflows.inside import OperatorError, run_workflow
-from assay.labs.workflows.programs.operators import (
-    OPERATORS,
-    checked_arguments,
-    described,
-)
+from assay.labs.workflows.programs.operators import OPERATORS, checked_arguments, described
 
 
 async def ask(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

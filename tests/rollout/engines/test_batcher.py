@@ -17,13 +17,15 @@ from tests.serve.scripted import Says, batching
 KEY = SampleKey(0, "prompt 0", 0)
 
 
+def job(most: int, context: tuple[int, ...] = (1,)) -> SamplingJob:
+    """A greedy request of so many tokens."""
+    return SamplingJob(context, KEY, Sampling(0, most))
+
+
 def test_a_request_of_5_tokens_ends_before_one_of_100_that_began_earlier() -> None:
     module = exact_model("llama", False).double()
     batcher = Batcher(LocalSampler(module, frozenset()))
-    long, short = (
-        SamplingJob((4, 5, 6), KEY, Sampling(0, 100)),
-        SamplingJob((9, 8), KEY, Sampling(0, 5)),
-    )
+    long, short = job(100, (4, 5, 6)), job(5, (9, 8))
     drawn, seen = [0], []
 
     def hears(token: int) -> bool:
@@ -35,12 +37,12 @@ def test_a_request_of_5_tokens_ends_before_one_of_100_that_began_earlier() -> No
     long.hears = hears
     short.done.add_done_callback(lambda _: seen.append(drawn[0]))
     batcher.submit(long)
-    answers = [job.done.result(60) for job in (long, short)]
+    answers = [each.done.result(60) for each in (long, short)]
     batcher.close()
     # It joins before step 21, which computes its prompt and draws its first token.
     assert seen == [25] and drawn == [100]
-    for job, turn in zip((long, short), answers, strict=True):
-        [alone] = LocalSampler(module, frozenset()).sample([job.context], [KEY], job.sampling)
+    for each, turn in zip((long, short), answers, strict=True):
+        [alone] = LocalSampler(module, frozenset()).sample([each.context], [KEY], each.sampling)
         assert turn.actions == alone.actions and turn.ended == alone.ended
         assert turn.behaviour_logps == pytest.approx(alone.behaviour_logps, abs=1e-9)
 
@@ -48,17 +50,12 @@ def test_a_request_of_5_tokens_ends_before_one_of_100_that_began_earlier() -> No
 def test_turns_end_with_an_end_token_a_limit_or_their_listener() -> None:
     sampler = Says(lambda *_: "abcdef")
     batcher = batching(sampler)
-    context = tuple(sampler.tokenizer.encode("x"))
-    whole, cut = (
-        SamplingJob(context, KEY, Sampling(0, 50)),
-        SamplingJob(context, KEY, Sampling(0, 3)),
-    )
-    heard = SamplingJob(context, KEY, Sampling(0, 50))
+    jobs = [job(50), job(3), job(50)]
     stop = sampler.tokenizer.encode("d")[0]
-    heard.hears = lambda token: token == stop
-    for job in (whole, cut, heard):
-        batcher.submit(job)
-    turns = [job.done.result(20) for job in (whole, cut, heard)]
+    jobs[2].hears = lambda token: token == stop
+    for each in jobs:
+        batcher.submit(each)
+    turns = [each.done.result(20) for each in jobs]
     batcher.close()
     assert [(len(turn.actions), turn.ended) for turn in turns] == [
         (7, "stop"),
@@ -73,11 +70,7 @@ def test_turns_end_with_an_end_token_a_limit_or_their_listener() -> None:
 def test_a_job_nobody_waits_for_leaves_before_the_next_step() -> None:
     sampler = Says(lambda *_: "z" * 1000)
     batcher = batching(sampler)
-    context = tuple(sampler.tokenizer.encode("x"))
-    gone, stays = (
-        SamplingJob(context, KEY, Sampling(0, 900)),
-        SamplingJob(context, KEY, Sampling(0, 900)),
-    )
+    gone, stays = job(900), job(900)
     under_way: list[int] = []
     heard = [0]
 
@@ -103,10 +96,8 @@ def test_a_job_nobody_waits_for_leaves_before_the_next_step() -> None:
 
 
 def test_a_listener_that_fails_fails_its_own_request_only() -> None:
-    sampler = Says(lambda *_: "fine")
-    batcher = batching(sampler)
-    context = tuple(sampler.tokenizer.encode("x"))
-    bad, good = SamplingJob(context, KEY, Sampling(0, 9)), SamplingJob(context, KEY, Sampling(0, 9))
+    batcher = batching(Says(lambda *_: "fine"))
+    bad, good = job(9), job(9)
 
     def hears(token: int) -> bool:
         raise ValueError("half a character")
@@ -135,11 +126,8 @@ class Breaks(Says):
 
 
 def test_a_sampler_that_breaks_fails_what_was_under_way_and_goes_on() -> None:
-    sampler = Breaks(lambda *_: "fine")
-    batcher = batching(sampler)
-    first, refused, later = (
-        SamplingJob(context, KEY, Sampling(0, 9)) for context in ((1,), (1,) * 400, (2,))
-    )
+    batcher = batching(Breaks(lambda *_: "fine"))
+    first, refused, later = (job(9, context) for context in ((1,), (1,) * 400, (2,)))
     batcher.submit(first)
     with pytest.raises(MemoryError):
         first.done.result(20)
@@ -172,13 +160,13 @@ def test_whoever_joins_when_draws_what_it_draws_alone(family: str, monkeypatch) 
 
     def hears(token: int) -> bool:
         heard.append(token)
-        for job in later.pop(len(heard), ()):
-            batcher.submit(job)
+        for each in later.pop(len(heard), ()):
+            batcher.submit(each)
         return False
 
     jobs[0].hears = hears
     batcher.submit(jobs[0])
-    assert [job.done.result(60).actions for job in jobs] == alone
+    assert [each.done.result(60).actions for each in jobs] == alone
     batcher.close()
 
 
@@ -190,9 +178,9 @@ def test_scores_that_are_no_numbers_fail_their_own_request() -> None:
             return [wrong, *turns[1:]]
 
     batcher = batching(Broken(lambda *_: "fine"))
-    batcher.submit(job := SamplingJob((1,), KEY, Sampling(0, 9)))
+    batcher.submit(broken := job(9))
     with pytest.raises(RunFailure, match="not numbers"):
-        job.done.result(20)
+        broken.done.result(20)
     batcher.close()
 
 
@@ -200,16 +188,15 @@ def test_what_waits_when_the_server_ends_is_told() -> None:
     sampler = Says(lambda *_: "x" * 100)
     sampler.released.clear()
     batcher = batching(sampler)
-    jobs = [SamplingJob((1,), KEY, Sampling(0, 99)) for _ in range(3)]
-    for job in jobs:
-        batcher.submit(job)
+    jobs = [job(99) for _ in range(3)]
+    for each in jobs:
+        batcher.submit(each)
     closing = threading.Thread(target=batcher.close)
     closing.start()
     sampler.released.set()
     closing.join()
-    late = SamplingJob((1,), KEY, Sampling(0, 1))
-    batcher.submit(late)
-    for job in (*jobs, late):
+    batcher.submit(late := job(1))
+    for each in (*jobs, late):
         with pytest.raises(CancelledError):
-            job.done.result(20)
+            each.done.result(20)
     assert not batcher.open_jobs

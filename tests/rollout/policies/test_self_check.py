@@ -18,12 +18,10 @@ from assay.rl.objectives import GrpoObjective
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
-from assay.rollout.policies.self_check import (
-    check_language_policy,
-    chosen_turns,
-)
+from assay.rollout.policies.self_check import check_language_policy, chosen_turns
 from tests.faults import fault, leak, run_on, scaled_activation
 from tests.few import few
+from tests.models.adapters import adapted
 from tests.tiny import FAMILIES, SIZES, tiny_model
 
 ENDS = frozenset({7})
@@ -45,12 +43,7 @@ in_turn = pytest.mark.parametrize(
 def trained(precision: Precision, family: str = "llama", adapter: bool = False) -> LanguagePolicy:
     module = tiny_model(family)
     if adapter:
-        module, _ = train_lora(module, LoraOptions(rank=4, dropout=0.5))
-        torch.manual_seed(1)
-        with torch.no_grad():
-            for parameter in module.parameters():
-                if parameter.requires_grad:
-                    parameter.add_(0.05 * torch.randn_like(parameter))
+        module = adapted(module, LoraOptions(rank=4, dropout=0.5), 0.05)
     module.train()
     return LanguagePolicy(module, precision, ENDS)
 

@@ -6,12 +6,7 @@ import pytest
 import torch
 
 from assay.errors import RunFailure
-from assay.rollout.policies.self_check import (
-    Differences,
-    Gradients,
-    gradient_excess,
-    judge,
-)
+from assay.rollout.policies.self_check import Differences, Gradients, gradient_excess, judge
 
 QUERY, KEY_BIAS, UP = "layers.0.self_attn.q_proj.weight", "layers.0.self_attn.k_proj.bias", "mlp.up"
 NORMS = {QUERY: 3.0, KEY_BIAS: 1e-9, UP: 4.0}

@@ -14,9 +14,7 @@ from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import decode, sampler
 from assay.rollout.engines.cpu import kv_cache as rollout_cache
 from assay.rollout.engines.cpu.decode import LEAST_COLUMNS, StaticDecode
-from assay.rollout.engines.cpu.kv_cache import (
-    positions_read,
-)
+from assay.rollout.engines.cpu.kv_cache import positions_read
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.exact import exact_model
 from tests.few import few

@@ -7,13 +7,7 @@ from hypothesis import strategies as st
 
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu import kv_cache
-from assay.rollout.engines.cpu.kv_cache import (
-    BLOCK,
-    PrefixStore,
-    cache_shape,
-    compute,
-    joined,
-)
+from assay.rollout.engines.cpu.kv_cache import BLOCK, PrefixStore, cache_shape, compute, joined
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from tests.few import few
 from tests.tiny import FAMILIES, tiny_model

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from tests.rollout.engines.endpoint.raw_server import chat
+
 CHARGED = ("answer", "uncounted", "truncated", "cut", "slow", "endless", "silent")
 """Faults after which an answer was made, and paid for."""
 REFUSED = {
@@ -121,12 +123,6 @@ class FaultServer:
 def whole(status: int, body: bytes, headers: str = "") -> bytes:
     """A whole answer on a connection that stays open."""
     return f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
-
-
-def chat(text: str, usage: dict | None) -> bytes:
-    """The body of a chat answer."""
-    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    return json.dumps({"choices": [choice], "usage": usage}).encode()
 
 
 def drawn(faults: Sequence[str], seed: int = 0) -> Callable[[int], str]:

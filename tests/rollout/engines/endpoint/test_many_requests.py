@@ -10,18 +10,8 @@ import pytest
 from assay.data.row import Message
 from assay.rl.policy import Sampling
 from assay.rollout.engines.endpoint import client
-from assay.rollout.engines.endpoint.client import (
-    Connections,
-    Endpoint,
-    EndpointAnswer,
-    Unanswered,
-)
-from tests.rollout.engines.endpoint.fault_server import (
-    CHARGED,
-    REFUSED,
-    FaultServer,
-    fault_server,
-)
+from assay.rollout.engines.endpoint.client import Connections, Endpoint, EndpointAnswer, Unanswered
+from tests.rollout.engines.endpoint.fault_server import CHARGED, REFUSED, FaultServer, fault_server
 from tests.rollout.engines.endpoint.raw_server import answer, raw_server, say
 from tests.rollout.engines.endpoint.raw_server import chat as chat_body
 
