@@ -100,11 +100,12 @@ def test_what_is_made_of_long_rows_is_remembered_by_rows_settings_and_code(
     make, calls = counted()
     long, other = (packed(ROW),), (packed(replace(ROW, gold=0)),)
     assert remembered("x", long, 1, make) == remembered("x", long, 1, make) == [1]
-    known = [("y", long, 1), ("x", other, 1), ("x", long, 2), ("x", (*long, ROW), 1)]
-    assert [remembered(*each, make) for each in known] == [[2], [3], [4], [5]]
+    more = (*long, ROW), (*long, replace(ROW, columns={}))
+    known = [("y", long, 1), ("x", other, 1), ("x", long, 2), *(("x", rows, 1) for rows in more)]
+    assert [remembered(*each, make) for each in known] == [[2], [3], [4], [5], [6]]
     monkeypatch.setattr(prepared, "_code", lambda: "another")
-    assert remembered("x", long, 1, make) == [6]
-    assert len(calls) == 6
+    assert remembered("x", long, 1, make) == [7]
+    assert len(calls) == 7
 
 
 def test_of_short_rows_and_without_settings_nothing_is_remembered() -> None:
