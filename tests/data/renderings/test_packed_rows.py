@@ -1,7 +1,10 @@
 """Packed rows say what the rows say; what a large file was read as is read again, and no other."""
 
 import copy
+import os
+import signal
 import sqlite3
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -88,6 +91,39 @@ def test_damage_costs_another_reading(tmp_path: Path) -> None:
     assert [reads(file), reads(file)] == [(right, 1), (right, 0)]
 
 
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_command_that_is_killed_as_it_keeps_a_file_and_two_at_once_change_nothing(
+    killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("one")
+    keep = packed_rows.keep
+
+    def dies(*values: Any) -> None:
+        store = prepared._store(prepared.cache_root(), os.getpid(), threading.get_ident())
+        store.execute("BEGIN")
+        keep(*values)
+        assert store.execute("SELECT count(*) FROM prepared").fetchone() == (1,)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    prepared.close_store()
+    children = []
+    for _ in range(2):
+        if not (child := os.fork()):
+            same = False
+            monkeypatch.setattr(packed_rows, "keep", dies if killed else keep)
+            try:
+                same = reads(file)[0].rows == (ROW,)
+            finally:
+                os._exit(not same)
+        children.append(child)
+    ends = [os.waitpid(child, 0)[1] for child in children]
+    assert ends == [signal.SIGKILL if killed else 0] * 2
+    first, again = reads(file), reads(file)
+    assert (first[1], again[1]) == (int(killed), 0)
+    assert first[0] == again[0] and again[0].rows == (ROW,)
+
+
 def counted() -> tuple[Callable[[], list[Any]], list[int]]:
     """A function, and how often it was called."""
     calls: list[int] = []
@@ -100,11 +136,12 @@ def test_what_is_made_of_long_rows_is_remembered_by_rows_settings_and_code(
     make, calls = counted()
     long, other = (packed(ROW),), (packed(replace(ROW, gold=0)),)
     assert remembered("x", long, 1, make) == remembered("x", long, 1, make) == [1]
-    known = [("y", long, 1), ("x", other, 1), ("x", long, 2), ("x", (*long, ROW), 1)]
-    assert [remembered(*each, make) for each in known] == [[2], [3], [4], [5]]
+    more = (*long, ROW), (*long, replace(ROW, columns={}))
+    known = [("y", long, 1), ("x", other, 1), ("x", long, 2), *(("x", rows, 1) for rows in more)]
+    assert [remembered(*each, make) for each in known] == [[2], [3], [4], [5], [6]]
     monkeypatch.setattr(prepared, "_code", lambda: "another")
-    assert remembered("x", long, 1, make) == [6]
-    assert len(calls) == 6
+    assert remembered("x", long, 1, make) == [7]
+    assert len(calls) == 7
 
 
 def test_of_short_rows_and_without_settings_nothing_is_remembered() -> None:

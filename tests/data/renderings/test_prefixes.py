@@ -68,8 +68,9 @@ WATCHED = {
     + "{% endif %}{% endfor %}"
     + ASK,
     "tools late": LOOP + "{% if loop.last %}{{ tools | tojson }}{% for t in tools or [] %}"
-    "{{ t | tojson(indent=1) }}{{ t.function | tojson }}{{ t }}{% endfor %}{% endif %}{% endfor %}"
-    + ASK,
+    "{{ t | tojson(indent=1) }}{{ t.function | tojson }}{{ t }}{% for n in [1, 1.0, true, t] %}"
+    "{{ {'n': n, 'f': t} | tojson }}{{ {'f': t, 'n': n} | tojson }}{% endfor %}"
+    "{% endfor %}{% endif %}{% endfor %}" + ASK,
 }
 REFUSED = {
     "the list": LOOP + "{{ (messages | string)[-9:-3] }}{% endfor %}" + ASK,

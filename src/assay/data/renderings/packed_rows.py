@@ -30,10 +30,10 @@ AT_ONCE = 4
 
 
 class PackedRow(Row):
-    """A row that makes messages, tools and columns of `content` when they are asked for. A copy
-    with other fields is a plain row."""
+    """A row that makes messages, tools and columns of `content` when they are asked for, and the
+    `digest` of all that it says. A copy with other fields is a plain row."""
 
-    __slots__ = ("content",)
+    __slots__ = ("content", "digest")
 
     def __new__(cls, *values: Any, **named: Any) -> Any:
         """A plain row: `dataclasses.replace` asks for it."""
@@ -73,7 +73,8 @@ def packed(row: Row, least: int = LONG) -> Row:
 
 def _row(short: Mapping[str, Any], content: bytes) -> PackedRow:
     made = object.__new__(PackedRow)
-    for name, value in {**short, "content": content}.items():
+    digest = hashlib.sha256(repr([*short.items()]).encode() + content).hexdigest()
+    for name, value in {**short, "content": content, "digest": digest}.items():
         object.__setattr__(made, name, value)
     return made
 
@@ -117,8 +118,8 @@ def remembered(what: str, rows: Sequence[Row], settings: Any, make: Callable[[],
         return make()
     digest = hashlib.sha256()
     for row in rows:
-        parts = [row.content] if isinstance(row, PackedRow) else [row.messages, row.tools]
-        digest.update(repr([*parts, *(getattr(row, name) for name in SHORT)]).encode())
+        own = row.digest if isinstance(row, PackedRow) else repr((row, row.columns))
+        digest.update(own.encode())
     key = _key([what, digest.hexdigest(), settings])
     if (kept := read(key)) is None:
         keep(key, kept := (json.dumps(make()), b""))

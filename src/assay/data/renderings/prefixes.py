@@ -351,12 +351,14 @@ def _watched(source: str) -> Any:
     written = environment.filters["tojson"]
 
     def tojson(value: Any, *how: Any, **named: Any) -> str:
-        if type(value) is not _Tool:
+        # Qwen's template puts a function into a table of its own.
+        parts = [value, *value.values()] if isinstance(value, dict) else []
+        if (tool := next((each for each in parts if type(each) is _Tool), None)) is None:
             return written(value, *how, **named)
-        key = repr((how, named))
-        if key not in value._texts:
-            value._texts[key] = written(value, *how, **named)
-        return value._texts[key]
+        around = () if tool is value else [(k, ... if v is tool else v) for k, v in value.items()]
+        if (key := repr((how, named, around))) not in tool._texts:
+            tool._texts[key] = written(value, *how, **named)
+        return tool._texts[key]
 
     more = {"looped": _looped, "compared": _compared, "tojson": tojson}
     environment.filters = {**environment.filters, **more}

@@ -224,20 +224,23 @@ class Renderer:
         tools: Tools = (),
         loss: Loss = "all",
         whole: RenderedConversation | None = None,
+        make: Callable[[Sequence[Message], Tools], RenderedConversation] | None = None,
     ) -> tuple[Turn, ...]:
         """The conversation as stored turns to train on; end-of-turn tokens are trained.
 
         One turn, from the first trained message to the end of the last, with what lies between
         masked. Where the template rewrites history, "all" gives one turn for each assistant
         message instead, after the context that it really has. A message with `loss` false is never
-        trained. `whole` is the conversation, where it was rendered before. Raises RenderingError.
+        trained. `whole` is the conversation, where it was rendered before, and `make` renders in
+        place of `conversation`. Raises RenderingError.
         """
-        whole = whole or self.conversation(messages, tools)
+        make = make or self.conversation
+        whole = whole or make(messages, tools)
         if loss == "last" or not whole.rewritten:
             spans = tuple(span for span in whole.message_spans if messages[span[0]].loss)
             return (_turn(replace(whole, message_spans=spans), loss),)
         return tuple(
-            _turn(self.conversation(messages[: index + 1], tools), "last")
+            _turn(make(messages[: index + 1], tools), "last")
             for index, message in enumerate(messages)
             if message.role == "assistant" and message.loss
         )

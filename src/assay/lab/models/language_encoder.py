@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from typing import Any
@@ -112,7 +113,9 @@ class LanguageEncoder:
         """See `Renderer.turns`. Raises RenderingError."""
         with naming(row):
             whole = self._rendered(row, messages, row.tools, generation=False)
-            return self.renderer_of(row).turns(messages, row.tools, loss_on, whole)
+            # Where a template rewrites history, the beginnings are too many to hold all at once.
+            make = partial(prepared, self.renderer_of(row), generation=False)
+            return self.renderer_of(row).turns(messages, row.tools, loss_on, whole, make)
 
     def _rendered(
         self, row: Row, messages: Sequence[Message], tools: Tools, *, generation: bool
