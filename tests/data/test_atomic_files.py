@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -133,15 +134,12 @@ def test_builders_at_the_same_time_build_once(tmp_path: Path) -> None:
         builds.append(1)
         (directory / "a").touch()
 
-    def ask() -> None:
+    def ask(_: int) -> None:
         gate.wait()
         built_once(tmp_path / "thing", build)
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(ask, range(4)))
     assert len(builds) == 1
 
 

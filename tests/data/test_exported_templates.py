@@ -16,19 +16,10 @@ from assay.data.tools import openai_tool
 from tests.data.bfcl_handler import chat_template as published_template
 from tests.data.bfcl_handler import trl_template
 from tests.data.chat import QWEN3, SPECIAL, build, tokenizer
+from tests.data.renderings.test_rendering import RENDERERS
 from tests.data.talks import WEATHER, talks
 
-RENDERERS = [
-    ("chatml", "hermes"),
-    ("chatml", "qwen3"),
-    ("chatml", "qwen3_fc"),
-    ("llama", "hermes"),
-    ("llama", "template"),
-    ("qwen3", "hermes"),
-    ("qwen3", "template"),
-    ("qwen3", "qwen3"),
-    ("qwen3", "qwen3_fc"),
-]
+EXPORTED = [*RENDERERS, ("chatml", "qwen3"), ("chatml", "qwen3_fc")]
 SEARCH = {
     "name": "搜索",
     "description": 'It\'s a search; "quoted" \\ back',
@@ -68,7 +59,7 @@ TALKS: dict[str, tuple[Message, ...]] = {
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Any]:
     """By style and rendering: the tokenizer of a checkpoint, loaded by Transformers alone."""
     found = {}
-    for style, name in RENDERERS:
+    for style, name in EXPORTED:
         folder = tmp_path_factory.mktemp(f"{style}-{name}")
         save_tokenizer(Renderer(tokenizer(style), name), folder)
         assert (folder / "chat_template.jinja").is_file()
@@ -96,7 +87,7 @@ def able(style: str, name: str, messages: tuple[Message, ...]) -> tuple[Message,
 
 @pytest.mark.parametrize("tools", [(), (WEATHER, SEARCH)], ids=["no tools", "tools"])
 @pytest.mark.parametrize("talk", TALKS)
-@pytest.mark.parametrize(("style", "name"), RENDERERS)
+@pytest.mark.parametrize(("style", "name"), EXPORTED)
 def test_a_checkpoint_prompts_elsewhere_as_it_was_trained(
     saved: Any, style: str, name: str, talk: str, tools: tuple
 ) -> None:
@@ -109,7 +100,7 @@ def test_a_checkpoint_prompts_elsewhere_as_it_was_trained(
         assert outside(theirs, messages, tools, True, True) == tokens
 
 
-@pytest.mark.parametrize(("style", "name"), RENDERERS)
+@pytest.mark.parametrize(("style", "name"), EXPORTED)
 @given(messages=talks(), whole=st.booleans(), with_tools=st.booleans())
 def test_any_conversation_reads_elsewhere_as_it_does_here(
     saved: Any, style: str, name: str, messages: Any, whole: bool, with_tools: bool

@@ -24,12 +24,7 @@ from assay.data.csv_files import CsvOptions, read_csv
 from assay.data.formats.formats import read_records
 from assay.data.json_files import read_jsonl, write_jsonl
 from assay.data.loaded import DataError, Record, sound
-from assay.data.parquet import (
-    BATCH_ROWS,
-    raw_rows,
-    read_parquet,
-    write_parquet,
-)
+from assay.data.parquet import BATCH_ROWS, raw_rows, read_parquet, write_parquet
 from assay.data.results.foreign_result import read_members
 from assay.data.results.readers import read_results
 
@@ -325,11 +320,7 @@ def test_a_column_of_one_long_value_is_read_no_further_than_memory_goes(tmp_path
     assert file.stat().st_size < 1 << 20
     for read in (lambda: list(map(len, raw_rows(file))), lambda: read_results(file, "table")):
         with pytest.raises(DataError, match=r"r.parquet: unpacks to more than"):
-            consume(read)
-
-
-def consume(read: object) -> None:
-    read()  # type: ignore[operator]
+            read()
 
 
 def test_more_rows_than_a_file_can_mean_are_refused_before_the_first(tmp_path: Path) -> None:

@@ -7,13 +7,7 @@ import pytest
 
 from assay.data.loaded import DataError, Record
 from assay.data.toml_text import LARGEST, load_toml, unusable_values
-from assay.data.tools import (
-    NULL_KEYWORDS,
-    REQUIRED,
-    function_names,
-    openai_tool,
-    parse_tools,
-)
+from assay.data.tools import NULL_KEYWORDS, REQUIRED, function_names, openai_tool, parse_tools
 from assay.errors import InputError
 
 RECORD = Record("a.jsonl", 3, {})

@@ -11,10 +11,7 @@ from assay.errors import InputError
 from assay.judge.binomial import compare_counts, newcombe, score_test
 from assay.judge.families import adjust_family, holm, tally
 from assay.judge.intervals import tango
-from assay.judge.selection import (
-    expected_maximum,
-    expected_optimism,
-)
+from assay.judge.selection import expected_maximum, expected_optimism
 from assay.judge.verdict import not_comparable
 from tests.judge.simulated import PAIRS, judge_family, single_pass
 

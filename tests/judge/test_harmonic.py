@@ -5,12 +5,7 @@ import pytest
 from scipy import stats
 
 from assay.errors import InputError
-from assay.judge.averages import (
-    compare_harmonic,
-    harmonic_interval,
-    harmonic_ratio,
-    harmonic_score,
-)
+from assay.judge.averages import compare_harmonic, harmonic_interval, harmonic_ratio, harmonic_score
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 from tests.judge.simulated import item_ids, single_pass

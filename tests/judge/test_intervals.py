@@ -11,8 +11,6 @@ from assay.judge.intervals import score_interval, tango, tango_limits, wilson
 from assay.judge.scores import ItemScores
 from tests.judge.simulated import item_ids, single_pass
 
-CHANCES = np.arange(0.05, 0.951, 0.05)
-
 
 @given(st.integers(1, 500), st.data())
 def test_wilson_agrees_with_statsmodels(items: int, data: st.DataObject):

@@ -38,14 +38,9 @@ def power_of_stated(draw: Draw, clusters: tuple[str, ...] | None = None) -> floa
 
 
 def stated_for(differences_I: Array, clusters: tuple[str, ...] | None) -> float | None:
-    ids = item_ids(len(differences_I))
-    low, high = (ItemScores(ids, v[:, None], clusters) for v in _split(differences_I))
+    ids, split = item_ids(len(differences_I)), (-differences_I, differences_I)
+    low, high = (ItemScores(ids, np.maximum(v, 0.0)[:, None], clusters) for v in split)
     return compare(low, high).minimum_detectable_difference
-
-
-def _split(differences_I: Array) -> tuple[Array, Array]:
-    """Two lists of scores with these differences."""
-    return np.maximum(-differences_I, 0.0), np.maximum(differences_I, 0.0)
 
 
 @few("sizes", [(20, 3, 3, 3, 3), (10,) * 6, (30, 10, 5, 2, 1, 1)], fast=1)

@@ -3,12 +3,7 @@
 import pytest
 
 from assay.judge.binomial import newcombe
-from assay.judge.intervals import (
-    change,
-    counted,
-    grouped,
-    wilson,
-)
+from assay.judge.intervals import change, counted, grouped, wilson
 
 
 def test_the_difference_of_wilsons_is_newcombes_published_example():

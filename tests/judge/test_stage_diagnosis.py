@@ -133,18 +133,10 @@ NOTED = [
 
 @pytest.mark.parametrize("fault", NOTED, ids=lambda fault: next(iter(fault)))
 def test_a_part_that_had_no_occasion_to_act_is_a_note_and_no_fault(fault):
-    noted = [
-        each
-        for each in check_health(
-            Evidence([{**line, **fault} for line in healthy()], parts=PARTS)
-        ).findings
-        if each.code == "no_occasion"
-    ]
-    (said,) = map(english, noted)
-    assert said.severity == "note"
-    assert said.evidence.startswith(f"{next(iter(fault))}: ") and "0 in all 30 steps" in (
-        said.evidence
-    )
+    health = check_health(Evidence([{**line, **fault} for line in healthy()], parts=PARTS))
+    (said,) = (english(each) for each in health.findings if each.code == "no_occasion")
+    assert said.severity == "note" and said.evidence.startswith(f"{next(iter(fault))}: ")
+    assert "0 in all 30 steps" in said.evidence
 
 
 def test_a_part_that_did_nothing_is_told_after_some_steps_or_where_the_stage_has_ended():
@@ -181,13 +173,10 @@ def test_what_to_do_otherwise_is_a_note():
     start, worse = FALLING_DEV[0][1], FALLING_DEV[1][1]
     looks = [(0, worse), (10, start), (20, worse)]
     assert "−33.3 (" in english(fired(healthy(), looks)["dev_fell"]).evidence
-    kept = check_health(
-        Evidence(healthy(), reached={"test": (start, worse), "other": (start, start)})
-    )
-    assert [each.code for each in kept.findings] == ["keep_start", "keep_start"]
-    assert not check_health(
-        Evidence(healthy(), reached={"a": (worse, start), "b": (start, start)})
-    ).findings
+    fell, rose = {"a": (start, worse), "b": (start, start)}, {"a": (worse, start)}
+    kept = check_health(Evidence(healthy(), reached=fell)).findings
+    assert [each.code for each in kept] == ["keep_start", "keep_start"]
+    assert not check_health(Evidence(healthy(), reached=fell | rose)).findings
     assert "kl_at_start" in fired([{**line, "kl": 0.02} for line in healthy()])
 
 

@@ -5,14 +5,7 @@ from dataclasses import replace
 import pytest
 
 from assay.judge.intervals import Interval
-from assay.judge.verdict import (
-    Comparison,
-    Correction,
-    Filled,
-    adjusted,
-    judged,
-    not_comparable,
-)
+from assay.judge.verdict import Comparison, Correction, Filled, adjusted, judged, not_comparable
 from tests.english import explain
 
 

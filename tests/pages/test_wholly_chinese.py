@@ -22,7 +22,6 @@ from assay.errors import Finding
 from assay.judge.audit.rules import audit
 from assay.judge.sample_size import Design
 from assay.lab.monitor.progress import progress
-from assay.lab.sweep.model import Matrix
 from assay.pages.command_tables import audit_findings, plan_blocks, summary
 from assay.pages.comparison_page import comparison_shown, write_comparison
 from assay.pages.matrix_page import write_matrix
@@ -34,13 +33,12 @@ from assay.pages.run_terminal import ending, final_blocks, summary_line
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
 from tests.judge.audit.faults import FAULTS, record
-from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score
 from tests.lab.watched import change_metrics, watched_run
 from tests.pages.comparison.test_comparison_page import three_runs
+from tests.pages.matrix.test_matrix_page import EVIL, SWEEP, make_matrix
 from tests.pages.pages import printed
 from tests.pages.synthetic import Shape, demo_run, write_questions
 
-BATCH, RATE = "stage.sft.batch", "stage.sft.optimizer.lr"
 TERMS = "Wilson Holm KL McNemar Tango UTC SFT GRPO Assay assay report vary token reward baseline"
 """Names of methods, of this program and of its commands, and words that the field leaves so."""
 SETTINGS = """temperature parser lenient examples batch epochs algorithm prompts group reward
@@ -99,7 +97,7 @@ def labs(tmp_path_factory) -> dict[str, Any]:
         "run": demo_run(root / "run", Shape(items=30, steps=6, groups=2)),
         "arms": three_runs(root / "arms"),
         "watched": watched,
-        "matrix": matrix(root / "matrix"),
+        "matrix": make_matrix(root / "matrix", SWEEP.replace(EVIL, "")),
     }
 
 
@@ -136,17 +134,6 @@ def without_answers(run: RunDirectory, lang: str) -> list[Block]:
     """What a terminal shows, but for what models wrote."""
     shown = final_blocks(run, lang)
     return [each for each in shown if getattr(each, "anchor", "") != "examples"]
-
-
-def matrix(root: Path) -> Matrix:
-    lab = make_pivot_lab(root)
-    for index, (batch, rate) in enumerate([(4, 1e-5), (4, 2e-5), (8, 1e-5)]):
-        run = lab.run(f"g.batch-{batch}.lr-{rate}", f"{BATCH}={batch}", f"{RATE}={rate}")
-        score(run, LAST, ones(20 + 12 * index, 60))
-        score(run, LAST, ones(10 + 9 * index, 40), DEV, first=500)
-    axes = f"[axes]\n{BATCH} = [4, 8]\n{RATE} = [1e-5, 2e-5]\n"
-    control = f'baseline.where = {{ "{BATCH}" = 4 }}\n'
-    return lab.matrix(f'name = "g"\nbase = "base.toml"\non = ["test"]\n{control}{axes}')
 
 
 def foreign(root: Path, lang: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """A name begins once, however many processes try in the same instant."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,19 +22,16 @@ def test_of_runs_that_begin_at_once_one_does_and_the_others_are_refused(tmp_path
     count = 8
     together, held, refused = threading.Barrier(count), ExitStack(), []
 
-    def begin() -> None:
+    def begin(_: int) -> None:
         together.wait()
         try:
             held.enter_context(fresh_run(tmp_path, "demo", 1, SPEC, new=False))
         except InputError as error:
             refused.append(str(error))
 
-    threads = [threading.Thread(target=begin) for _ in range(count)]
     with held:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(count) as threads:
+            list(threads.map(begin, range(count)))
         assert len(refused) == count - 1
         assert all("it is running" in text for text in refused)
         (run,) = runs_of(tmp_path, "demo")

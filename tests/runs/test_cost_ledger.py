@@ -3,20 +3,13 @@
 import signal
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from assay.rollout.engines.endpoint.openai_text import EndpointAnswer
-from assay.runs.cost_ledger import (
-    LEDGER,
-    CostLedger,
-    LedgerCall,
-    LedgerPlace,
-    LedgerUnusable,
-    read_calls,
-)
+from assay.runs.cost_ledger import LEDGER, CostLedger, LedgerCall, LedgerUnusable, read_calls
 
 CALL = LedgerCall("2026-11-24T00:00:00.000Z", "m", "openai:m", prompt_price=1, completion_price=2)
 
@@ -31,25 +24,13 @@ def opened(folder: Path) -> CostLedger:
     return ledger
 
 
-def begin(ledger: CostLedger, new: LedgerCall) -> LedgerPlace:
-    return ledger.write(new)
-
-
-def update(ledger: CostLedger, place: LedgerPlace, again: LedgerCall) -> None:
-    ledger.write(again, place)
-
-
-def remember(ledger: CostLedger, key: str, answer: EndpointAnswer) -> None:
-    ledger.write(call(), None, key, answer)
-
-
 def test_a_call_reads_as_it_was_written_last(tmp_path):
     ledger = opened(tmp_path)
-    place = begin(ledger, call(uncertain=70, stage="rl", step=3, problem="p", operator="Custom"))
+    place = ledger.write(call(uncertain=70, stage="rl", step=3, problem="p", operator="Custom"))
     (began,) = read_calls(tmp_path)
     assert (began.status, began.cost, began.most) == ("sent", None, 70)
     ended = call(status="answered", cost=10**15, attempts=2, seconds=0.25, why="–\u2028")
-    update(ledger, place, ended)
+    ledger.write(ended, place)
     assert read_calls(tmp_path) == [ended] == ledger.calls()
 
 
@@ -76,9 +57,9 @@ def test_what_was_on_its_way_when_the_process_was_killed_still_counts(tmp_path):
 
 def test_what_was_asked_before_the_run_was_made_is_in_its_ledger(tmp_path):
     ledger = CostLedger()
-    begin(ledger, call(problem="check"))
+    ledger.write(call(problem="check"))
     ledger.move_to(tmp_path)
-    begin(ledger, call(problem="work"))
+    ledger.write(call(problem="work"))
     ledger.move_to(tmp_path)
     assert [each.problem for each in read_calls(tmp_path)] == ["check", "work"]
 
@@ -88,14 +69,11 @@ def test_threads_write_side_by_side_and_nothing_is_lost(tmp_path):
 
     def write(number: int) -> None:
         for _ in range(50):
-            place = begin(ledger, call(step=number))
-            update(ledger, place, call(step=number, status="answered", cost=1))
+            place = ledger.write(call(step=number))
+            ledger.write(call(step=number, status="answered", cost=1), place)
 
-    threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(write, range(8)))
     calls = read_calls(tmp_path)
     assert len(calls) == 400 == sum(each.cost or 0 for each in calls)
 
@@ -103,8 +81,8 @@ def test_threads_write_side_by_side_and_nothing_is_lost(tmp_path):
 def test_the_first_of_two_answers_to_the_same_stays(tmp_path):
     ledger = opened(tmp_path)
     first = EndpointAnswer("Paris", "stop", 3, None)
-    remember(ledger, "k", first)
-    remember(ledger, "k", EndpointAnswer("Rome", "stop", 3, 1))
+    for said in (first, EndpointAnswer("Rome", "stop", 3, 1)):
+        ledger.write(call(), None, "k", said)
     assert ledger.known("k") == first and ledger.known("other") is None
     ledger.close()
     assert opened(tmp_path).known("k") == first

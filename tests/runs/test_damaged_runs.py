@@ -69,14 +69,20 @@ def after(first: RunDirectory) -> RunDirectory:
     return empty_run(first.root, first.name, seed=43)
 
 
+def damaged(lab: tuple[Path, RunDirectory], kind: str) -> tuple[str, set[str]]:
+    """The file that is damaged now, and the runs that are sound."""
+    file, damage = DAMAGE[kind]
+    sound = {str(run) for run in all_runs(lab[0])} - {str(lab[1])}
+    damage(lab[1])
+    return file, sound
+
+
 @few("kind", DAMAGE, fast=6)
 def test_a_damaged_run_is_listed_with_its_reason_and_the_others_as_they_are(
     lab: tuple[Path, RunDirectory], kind: str
 ) -> None:
     root, broken = lab
-    sound = {str(run) for run in all_runs(root)} - {str(broken)}
-    file, damage = DAMAGE[kind]
-    damage(broken)
+    file, sound = damaged(lab, kind)
     listed = call("runs", "--rebuild", "--lab", root, "--json")
     assert listed.exit_code == 0, listed.stderr
     rows = {f"{row['name']}/{row['id']}": row for row in answer(listed)["result"]}
@@ -92,15 +98,11 @@ def test_a_damaged_run_is_named_and_hides_no_other_from_any_verb(
     lab: tuple[Path, RunDirectory], kind: str
 ) -> None:
     root, broken = lab
-    sound = {str(run) for run in all_runs(root)} - {str(broken)}
-    file, damage = DAMAGE[kind]
-    damage(broken)
-    compared = call("compare", "one@base", "two@base", "--lab", root)
+    file, sound = damaged(lab, kind)
+    pair = ("compare", "one@base", "two@base", "--lab", root)
+    compared = call(*pair)
     assert "Traceback" not in compared.stderr and compared.exit_code == 0, compared.stderr
-    page = (
-        root
-        / answer(call("compare", "one@base", "two@base", "--lab", root, "--json"))["result"]["page"]
-    )
+    page = root / answer(call(*pair, "--json"))["result"]["page"]
     for text in (compared.stdout, page.read_text(), page.with_suffix(".md").read_text()):
         assert f"{broken} is left out" in text and file in text
     assert call("report", "one", "--lab", root).exit_code == 0

@@ -21,12 +21,7 @@ from assay.runs.protection import (
     protected_paths,
     references,
 )
-from assay.runs.registry import (
-    INDEX,
-    indexed_runs,
-    note_run,
-    rebuild_index,
-)
+from assay.runs.registry import INDEX, indexed_runs, note_run, rebuild_index
 from assay.runs.run_directory import RunDirectory, all_runs, create_run
 from assay.runs.run_files import write_listed
 from assay.runs.status import hold_run, stored_status, write_status
@@ -85,10 +80,8 @@ def lab(tmp_path: Path) -> tuple[Path, RunDirectory, RunDirectory]:
 
 
 def dump(root: Path) -> list[Any]:
-    index = sqlite3.connect(root / INDEX)
-    found = sorted(index.execute("SELECT * FROM runs").fetchall())
-    index.close()
-    return found
+    with closing(sqlite3.connect(root / INDEX)) as index:
+        return sorted(index.execute("SELECT * FROM runs").fetchall())
 
 
 def test_the_index_made_again_is_the_one_that_was_kept(lab):
@@ -178,13 +171,7 @@ def test_a_checkpoint_that_another_run_started_from_is_protected(lab):
         f"runs/teacher/{teacher.id}/checkpoints/sft/step-000008 "
         f"(delete runs/pupil/{pupil.id}/manifest.json first, if nobody needs it)"
     )
-    places = [
-        checkpoint,
-        checkpoint / "model.safetensors",
-        teacher.checkpoints("sft"),
-        teacher.path,
-    ]
-    for place in places:
+    for place in (checkpoint, checkpoint / "model.safetensors", checkpoint.parent, teacher.path):
         assert refusal(root, place) == f"{place}: {expected}"
     with pytest.raises(InputError, match="refers to"):
         delete_checkpoint(teacher, "sft", 8)

@@ -29,11 +29,7 @@ from assay.runs.run_names import (
     parse_run_name,
     resolve_checkpoint,
 )
-from assay.runs.status import (
-    hold_run,
-    read_status,
-    stored_status,
-)
+from assay.runs.status import hold_run, read_status, stored_status
 
 HOLD = """
 import sys, time
@@ -79,10 +75,7 @@ def test_a_name_that_has_a_run_is_refused_unless_new(tmp_path):
 def test_runs_are_in_the_order_in_which_they_were_made_whatever_the_clock_says(tmp_path):
     made = [make(tmp_path) for _ in range(20)]
     assert runs_of(tmp_path, "demo") == made
-    later = [
-        make(tmp_path, id_="20990101T000000Z-fffffe"),
-        *(make(tmp_path) for _ in range(3)),
-    ]
+    later = [make(tmp_path, id_="20990101T000000Z-fffffe"), *(make(tmp_path) for _ in range(3))]
     assert runs_of(tmp_path, "demo") == [*made, *later]
 
 
@@ -168,10 +161,7 @@ def test_a_bare_name_means_the_latest_and_a_seed_the_latest_of_it(tmp_path):
     [
         ("dem", "no run named 'dem' (did you mean 'demo'?)"),
         ("demo#3", "'demo' has no run with seed 3 (it has seeds 1)"),
-        (
-            "demo/bbbbbb",
-            "'demo' has no run 'bbbbbb' (known: 20260101T000000Z-aaaaaa)",
-        ),
+        ("demo/bbbbbb", "'demo' has no run 'bbbbbb' (known: 20260101T000000Z-aaaaaa)"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_the_nearest(tmp_path, text, expected):

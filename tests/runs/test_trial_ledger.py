@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,25 +26,17 @@ from tests.judge.simulated import single_pass
 ITEMS = ["q1", "q2", "q3"]
 
 
-def looked(
-    root: Path,
-    name: str,
-    *checkpoints: str,
-    benchmark: str = "gsm8k",
-    items: list[str] = ITEMS,
-    evaluation: str = "test-1",
-) -> RunDirectory:
+def looked(root: Path, name: str, *checkpoints: str, **record: Any) -> RunDirectory:
     """A run with records of checkpoints on a benchmark."""
     run = create_run(root, name, seed=1, spec=f"name = '{name}'\n", new=True)
-    return look(run, *checkpoints, benchmark=benchmark, items=items, evaluation=evaluation)
+    return look(run, *checkpoints, **record)
 
 
-def look(
-    run: RunDirectory, *checkpoints: str, benchmark: str, items: list[str], evaluation: str
-) -> RunDirectory:
+def look(run: RunDirectory, *checkpoints: str, evaluation="test-1", **record: Any) -> RunDirectory:
     folder = run.evaluations / evaluation
     folder.mkdir(parents=True)
-    (folder / "evaluation.json").write_text(json.dumps({"benchmark": benchmark, "items": items}))
+    described = {"benchmark": "gsm8k", "items": ITEMS, **record}
+    (folder / "evaluation.json").write_text(json.dumps(described))
     for checkpoint in checkpoints:
         (folder / f"{checkpoint}.parquet").touch()
     note_run(run)
@@ -52,7 +45,7 @@ def look(
 
 def test_every_measured_checkpoint_of_every_run_is_a_look(tmp_path: Path):
     first = looked(tmp_path, "a", "base", "sft.step-000004", "sft.step-000008")
-    look(first, "sft.step-000008", benchmark="gsm8k", items=["q2"], evaluation="again-2")
+    look(first, "sft.step-000008", items=["q2"], evaluation="again-2")
     looked(tmp_path, "b", "base", "rl.step-000001")
     found = looks_at(tmp_path, "gsm8k", ITEMS)
     assert found == Looks("gsm8k", looks=4, runs=2, deleted=0)

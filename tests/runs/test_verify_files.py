@@ -17,7 +17,7 @@ from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, call
-from tests.from_files import start
+from tests.from_files import run_from
 from tests.lab.run.test_restore import SHORT, Stopping, everything, flip
 from tests.tiny_labs import make_lab
 
@@ -27,9 +27,7 @@ FREE = ("lock", "status.json")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    folder = tmp_path_factory.mktemp("lab")
-    (run,) = start(make_lab(folder), SHORT, root=folder)
-    return run
+    return run_from(make_lab(tmp_path_factory.mktemp("lab")), SHORT)
 
 
 @pytest.fixture
@@ -93,17 +91,16 @@ def test_lost_files_and_strangers_are_named(run: RunDirectory) -> None:
 
 
 def test_the_verb_prints_a_line_for_each_file_and_fails(run: RunDirectory) -> None:
-    sound = call("runs", "verify", "tiny", "--lab", run.root)
+    words = ("runs", "verify", "tiny", "--lab", run.root)
+    sound = call(*words)
     assert sound.exit_code == 0 and "0 damaged, missing or unknown" in sound.stdout
     bad = run.checkpoint("sft", 6) / "model.safetensors"
     flip(bad)
-    result = call("runs", "verify", "tiny", "--lab", run.root)
+    result = call(*words)
     assert result.exit_code == 1
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("damaged: ")]
     assert line.startswith("damaged: checkpoints/sft/step-000006/model.safetensors: is damaged")
-    (fault,) = answer(call("runs", "verify", "tiny", "--lab", run.root, "--json"))["result"][
-        "faults"
-    ]
+    (fault,) = answer(call(*words, "--json"))["result"]["faults"]
     assert fault["kind"] == "damaged" and fault["file"].endswith("model.safetensors")
 
 
@@ -214,9 +211,7 @@ def test_a_copy_under_another_valid_name_is_named_and_refused(
 def stopped(made: RunDirectory, step: int) -> RunDirectory:
     """Another run of the lab, interrupted in `rl`."""
     with pytest.raises(KeyboardInterrupt):
-        start(
-            made.root / "tiny.toml", SHORT, root=made.root, new=True, observer=Stopping("rl", step)
-        )
+        run_from(made.root / "tiny.toml", SHORT, new=True, observer=Stopping("rl", step))
     return runs_of(made.root, "tiny")[-1]
 
 

@@ -293,15 +293,8 @@ NANOSECONDS = pa.scalar(1, pa.timestamp("ns"))
 YEAR_20000 = pa.scalar(18262 * 365, pa.date32())
 BESIDE: list[Any] = [
     *(datetime(2026, 1, 1), date(2026, 1, 1), time(1), timedelta(1), Decimal("1.5"), b"\x00\xff"),
-    *(
-        float("nan"),
-        float("-inf"),
-        [float("nan")],
-        {"at": date(2026, 1, 1)},
-        NANOSECONDS,
-        YEAR_20000,
-    ),
-    pa.scalar([("a", 1)], pa.map_(pa.string(), pa.int64())),
+    *(float("nan"), float("-inf"), [float("nan")], {"at": date(2026, 1, 1)}),
+    *(NANOSECONDS, YEAR_20000, pa.scalar([("a", 1)], pa.map_(pa.string(), pa.int64()))),
 ]
 
 
@@ -432,8 +425,7 @@ def test_what_follows_the_last_trained_message_is_cut(tmp_path: Path, format: st
     said = {"role": "assistant", "content": "a"}
     mute = {"role": "assistant", "content": "b", "loss": False}
     lines = [{"id": 1, "messages": [ask, said, ask, mute]}, {"id": 2, "messages": [ask, mute]}]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    loaded = gather(iter_items(tmp_path / "a.jsonl", format))
+    loaded = gather(iter_items(write_lines(tmp_path / "a.jsonl", *lines), format))
     assert [m.content for m in loaded.rows[0].messages] == ["?", "a"]
     ((reason, ids),) = loaded.dropped.items()
     assert ids == ("2",) and "loss is false" in reason

@@ -178,9 +178,7 @@ def test_alpaca_rows_put_the_input_below_the_instruction(tmp_path: Path) -> None
         ("user", "Add.\n1 1"),
         ("assistant", "2"),
     ]
-    (bare,) = read_rows(
-        lines(tmp_path, {"instruction": "Add.", "input": "", "output": "2"}), "alpaca"
-    )
+    bare = only(lines(tmp_path, {"instruction": "Add.", "input": "", "output": "2"}), "alpaca")
     assert bare.messages[0].content == "Add." and bare.gold is None
 
 
@@ -219,11 +217,9 @@ def test_a_text_file_holds_a_document_between_blank_lines(tmp_path):
 
 
 def test_a_tool_is_described_without_the_rows_id(tmp_path):
-    file = tmp_path / "tools.jsonl"
     tool = {"name": "get", "description": "Gets.", "parameters": {"type": "object"}}
     other = {**tool, "name": "put"}
-    lines = [{"id": "one", **tool}, {"id": "two", "tools": [tool, other]}]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    file = lines(tmp_path, {"id": "one", **tool}, {"id": "two", "tools": [tool, other]})
     one, two = read_rows(file, "tool_schemas")
     assert (one.id, one.tools, one.extra) == ("one", (tool,), {})
     assert two.tools == (tool, other) and two.messages[0].content == "get: Gets.\nput: Gets."

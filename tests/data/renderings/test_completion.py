@@ -14,6 +14,7 @@ from assay.data.renderings.template import RenderingError, apply_template
 from assay.data.row import Message, ToolCall
 from assay.engines.environments import ask, folder_of
 from tests.data.chat import SPECIAL, build, metaspace, tokenizer
+from tests.data.renderings.test_rendering import RENDERERS
 from tests.models.folders import tiny_tokenizer
 
 SHOTS = (
@@ -141,16 +142,7 @@ TWO_ANSWERS = (
     AGAIN,
     Message("assistant", "Fine, thank you."),
 )
-RENDERERS = [
-    ("chatml", "hermes"),
-    ("chatml", "template"),
-    ("chatml", "template_bare"),
-    ("llama", "hermes"),
-    ("llama", "template"),
-    ("qwen3", "template"),
-    ("qwen3", "qwen3"),
-    ("qwen3", "qwen3_fc"),
-]
+BARE = [("chatml", "template"), ("chatml", "template_bare")]
 PLAIN = (
     "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\n\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
@@ -166,7 +158,7 @@ def unending(template: str = PLAIN) -> Any:
 
 
 @pytest.mark.parametrize("loss", ["all", "last"])
-@pytest.mark.parametrize(("style", "name"), RENDERERS)
+@pytest.mark.parametrize(("style", "name"), [*RENDERERS, *BARE])
 def test_where_the_template_ends_answers_nothing_is_added(style: str, name: str, loss: Any) -> None:
     made = Renderer(tokenizer(style), name)
     turns = made.turns(TWO_ANSWERS, (), loss)

@@ -9,11 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from assay.data.results.column_mapping import Columns
-from assay.data.results.foreign_result import (
-    Result,
-    model_arguments,
-    quantisation,
-)
+from assay.data.results.foreign_result import Result, model_arguments, quantisation
 from assay.data.results.readers import READERS, read_results, recognise
 from assay.errors import InputError
 from tests.data.results.produced import FOLDER, PRODUCED
@@ -51,20 +47,11 @@ def test_names_with_dots_lead_through_tables_and_lists(tmp_path: Path):
 
 def rollouts(folder: Path, ids: list[int], questions: list[int], **more: object) -> Path:
     """verifiers' lines: an id, a prompt and the right answer of each rollout."""
-    pairs = enumerate(zip(ids, questions, strict=True))
-    return lines(
-        folder / "results.jsonl",
-        *(
-            {
-                "example_id": i,
-                "prompt": [{"content": f"q{q}"}],
-                "answer": q,
-                "reward": n % 2,
-                **more,
-            }
-            for n, (i, q) in pairs
-        ),
+    rows = (
+        {"example_id": i, "prompt": [{"content": f"q{q}"}], "answer": q, "reward": n % 2, **more}
+        for n, (i, q) in enumerate(zip(ids, questions, strict=True))
     )
+    return lines(folder / "results.jsonl", *rows)
 
 
 REWARD = Columns("example_id", "reward")
@@ -193,7 +180,7 @@ def test_every_reader_is_tried_on_a_file_that_its_tool_wrote():
     assert set(PRODUCED) | {"table"} == set(READERS)
 
 
-SOURCES = "item,score,repeat,cluster\n"
+RUNS, SOURCES = "item,run,score\n", "item,score,repeat,cluster\n"
 ROW = '{"id": "a", "reward": 1.0, "text": "words"}\n'
 
 
@@ -207,16 +194,11 @@ ROW = '{"id": "a", "reward": 1.0, "text": "words"}\n'
         ("r.eval", "PK and no more", None, "damaged zip"),
         ("r.csv", b"item,score\n\xff,1\n", None, "UTF-8"),
         ("rank_0.bin", b"\x93\x00\x81\x00", None, "binary file of no known format"),
-        ("s.csv", "item,run,score\na,r,good\n", None, "s.csv:2: score: is a string, not a number"),
-        (
-            "s.csv",
-            "item,run,score\na,r,85\n",
-            None,
-            "s.csv:2: .*85 lies outside 0 to 1 .*percentage",
-        ),
+        ("s.csv", RUNS + "a,r,good\n", None, "s.csv:2: score: is a string, not a number"),
+        ("s.csv", RUNS + "a,r,85\n", None, "s.csv:2: .*85 lies outside 0 to 1 .*percentage"),
         ("s.csv", "itme,run,score\na,r,1\n", None, "s.csv:2: item: missing .*itme"),
         ("s.csv", "item,run,scores\na,r,x\n", None, "s.csv:2: score: missing .*'scores'"),
-        ("s.csv", "item,run,score\na,r,1\na,r,0\n", None, "s.csv:3: .*line 2 .*'repeat'"),
+        ("s.csv", RUNS + "a,r,1\na,r,0\n", None, "s.csv:3: .*line 2 .*'repeat'"),
         ("s.jsonl", '{"item": "a", "score": 1}\n{"item": "b", "sc', None, "s.jsonl:2: malformed"),
         ("s.csv", SOURCES + "a,1,0,s\na,0,1,t\n", None, "item 'a' is in 's' and in 't'"),
         ("s.csv", SOURCES + "a,1,0,s\nb,0,0,\n", None, "is no source of item 'b'"),
@@ -243,14 +225,7 @@ def test_the_model_is_named_by_some_arguments_and_every_other_may_change_an_answ
     assert found.transport == {} and found.device is None
 
 
-@pytest.mark.parametrize(
-    "idle",
-    [
-        "dtype=auto",
-        "load_in_4bit=False",
-        "revision=main",
-    ],
-)
+@pytest.mark.parametrize("idle", ["dtype=auto", "load_in_4bit=False", "revision=main"])
 def test_an_argument_that_says_what_its_absence_says_is_absent(idle: str):
     assert model_arguments(f"pretrained=m,{idle}") == model_arguments("pretrained=m")
 

@@ -106,11 +106,11 @@ def test_a_packed_member_with_other_bytes_is_a_damaged_zip(tmp_path: Path):
 
 
 def test_the_metadata_of_samples_name_their_clusters(tmp_path: Path):
-    file = copied("inspect_ai", tmp_path) / "large.json"
-    log = json.loads(file.read_text())
-    for sample in log["samples"]:
-        sample["metadata"] = {"cluster": "one", "page": sample["id"]}
-    file.write_text(json.dumps(log))
+    def paged(log: dict) -> None:
+        for sample in log["samples"]:
+            sample["metadata"] = {"cluster": "one", "page": sample["id"]}
+
+    file = changed(tmp_path, paged)
     assert set(read_results(file)[0].clusters.values()) == {"one"}
     by_page = read_results(file, cluster="page")[0].clusters
     assert by_page == {item: item for item in by_page}
@@ -145,15 +145,13 @@ def sampling(file: Path) -> dict:
 
 
 def test_the_plans_settings_win_over_the_models_where_it_has_some(tmp_path: Path):
+    asked = {"temperature": 0.1, "top_p": 0.5, "max_tokens": 5}
+
     def settings(log: dict) -> None:
-        log["eval"]["model_generate_config"] = {"temperature": 0.1, "top_p": 0.5, "max_tokens": 5}
+        log["eval"]["model_generate_config"] = asked
         log["plan"]["config"] = {"temperature": 0.4, "max_tokens": None}
 
-    assert sampling(changed(tmp_path, settings)) == {
-        "temperature": 0.4,
-        "top_p": 0.5,
-        "max_tokens": 5,
-    }
+    assert sampling(changed(tmp_path, settings)) == {**asked, "temperature": 0.4}
 
 
 def call(config: dict, **event: object) -> dict:

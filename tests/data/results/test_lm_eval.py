@@ -59,14 +59,10 @@ def test_settings_hold_the_configuration_and_tell_models_and_examples_apart():
 
 def test_without_the_results_file_settings_are_unknown(tmp_path: Path):
     folder = copied("lm_eval/sums-small", tmp_path)
-    (folder / log_name(folder)).unlink()
+    next(folder.glob("results_*.json")).unlink()
     result = read_results(next(folder.glob("samples_sums_2*")))[0]
     assert not result.configured and result.run == "sums-small"
     assert [list(part) for part in result.settings["evaluation"].values()] == [["prompts_sha256"]]
-
-
-def log_name(folder: Path) -> str:
-    return next(folder.glob("results_*.json")).name
 
 
 def test_a_cut_off_sample_log_is_unfinished(tmp_path: Path):
@@ -79,22 +75,20 @@ def test_a_cut_off_sample_log_is_unfinished(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda lines: [*lines, lines[2]], (":25", "doc_id", "'2' is also the item of line 3")),
         (
-            lambda lines: [line.replace('"doc_id": 4,', "") for line in lines],
-            (":5", "doc_id", "missing"),
+            lambda text: text + text.splitlines(keepends=True)[2],
+            (":25", "doc_id", "'2' is also the item of line 3"),
         ),
+        (lambda text: text.replace('"doc_id": 4,', ""), (":5", "doc_id", "missing")),
         (
-            lambda lines: [
-                line.replace('"exact_match": ', '"exact_match": "x", "y":') for line in lines
-            ],
+            lambda text: text.replace('"exact_match": ', '"exact_match": "x", "y":'),
             ("no metric is a number",),
         ),
     ],
 )
 def test_damage_is_named_by_file_and_line(tmp_path: Path, change, words: tuple[str, ...]):
     file = next(copied("lm_eval/sums-small", tmp_path).glob("samples_sums_2*"))
-    file.write_text("\n".join(change(file.read_text().splitlines())) + "\n")
+    file.write_text(change(file.read_text()))
     with pytest.raises(DataError) as refusal:
         read_results(file)
     assert all(word in str(refusal.value) for word in (file.name, *words)), refusal.value
@@ -134,7 +128,7 @@ def contradicted(folder: Path, task: str = "sums") -> set[str]:
 def edited(folder: Path, change, line=None) -> Path:
     """The produced run with its results file changed, and each row of `sums`."""
     place = copied("lm_eval/sums-small", folder)
-    log = place / log_name(place)
+    log = next(place.glob("results_*.json"))
     about = json.loads(log.read_text())
     log.write_text(json.dumps(change(about) or about))
     if line is not None:

@@ -8,7 +8,6 @@ from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.run_names import checkpoint_steps
 from tests.from_files import check_experiment, run_from
 from tests.tiny_labs import make_lab
 
@@ -26,7 +25,7 @@ def test_steps_are_packs_by_batch_and_an_epoch_takes_every_row_once(tmp_path: Pa
     lines, rows = read_metrics(run.metrics), read_manifest(run)["data"]["sums"]["train"]["rows"]
     assert sum(line["rows"] for line in lines) == 2 * rows
     assert len(lines) < 2 * rows / 2, "several rows lie in a pack"
-    assert checkpoint_steps(run, "sft") == [len(lines) // 2, len(lines)]
+    assert run.checkpoint_steps("sft") == [len(lines) // 2, len(lines)]
     sizes = checked.numbers["stage.sft"]
     assert sizes["largest_micro_batch_tokens"] > 2 * sizes["longest_row_tokens"], "of whole packs"
     assert not [finding for finding in checked.findings if finding.severity == "error"]

@@ -13,13 +13,7 @@ from assay.lab.data.prepare import rows_by_id
 from assay.lab.data.run_rows import read_row_selection, row_sha256
 from assay.runs.history import files_sha256
 from assay.runs.run_names import experiment_of
-from tests.lab.select.measured_lab import (
-    ROWS,
-    group,
-    measured_lab,
-    select,
-    shuffled_steps,
-)
+from tests.lab.select.measured_lab import ROWS, group, measured_lab, select, shuffled_steps
 
 A, B, C, D = ROWS
 SHARES = {A: [0, 2], B: [2, 4], C: [1, 3], D: [1, 3]}

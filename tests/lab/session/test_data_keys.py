@@ -12,14 +12,7 @@ from assay.data.row import Message, Row
 from assay.data.row_checks import UNDECLARED
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec, Split
-from assay.lab.data.prepare import (
-    LONGER,
-    SHORTER,
-    DataSet,
-    conversation_tokens,
-    describe,
-    prepare,
-)
+from assay.lab.data.prepare import LONGER, SHORTER, DataSet, conversation_tokens, describe, prepare
 from assay.lab.models.language_encoder import LanguageEncoder
 from assay.tasks.task import task
 from tests.data.chat import tokenizer

@@ -8,9 +8,7 @@ from assay.data.renderings.rendering import Renderer
 from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, RceStage, steps_of
 from assay.lab.models.language_encoder import LanguageEncoder
-from assay.lab.session.stage_methods import (
-    schedules_of,
-)
+from assay.lab.session.stage_methods import schedules_of
 from assay.lab.session.validate import read_whole
 from assay.train.update import Schedule
 from tests.data.chat import tokenizer

@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    MistralConfig,
-    MistralForCausalLM,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, MistralConfig, MistralForCausalLM
 
 from assay.data.loaded import DataError
 from assay.data.row import ImagePart, Message, TextPart

@@ -15,7 +15,15 @@ from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import BASE, RL, SFT, control_of, other_run
 from tests.english import explain
 from tests.pages.pages import Page
-from tests.pages.synthetic import MANIFEST, RECORD, add_record, answer, empty_run, item_ids
+from tests.pages.synthetic import (
+    MANIFEST,
+    RECORD,
+    add_record,
+    add_scores,
+    answer,
+    empty_run,
+    item_ids,
+)
 
 CLEAN = replace(RECORD, shared={})
 EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x" onerror="alert(2)">'
@@ -88,16 +96,10 @@ def test_what_differs_is_listed_part_by_part(page, markdown):
     assert "`code.commit` (confound): (absent) → c0ffee" in markdown
 
 
-def links(page: Page) -> list[str]:
-    return [value for tag, name, value in page.attributes if (tag, name) == ("a", "href")]
-
-
 def test_the_records_that_numbers_come_from_are_there(table, page, file, markdown):
-    outer = links(page)
-    files = [line.file for line in table.lines]
-    assert [(file.parent / link).resolve() for link in outer] == files
-    for link in outer:
-        assert f"({link})" in markdown
+    links = [value for tag, name, value in page.attributes if (tag, name) == ("a", "href")]
+    assert [(file.parent / link).resolve() for link in links] == [line.file for line in table.lines]
+    assert all(f"({link})" in markdown for link in links)
 
 
 def test_every_changed_item_is_named_by_what_show_takes(table, root, page, markdown):
@@ -133,9 +135,8 @@ def test_what_a_model_or_a_manifest_says_cannot_act(tmp_path):
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     assert any(EVIL in block and "␛[2J" in block for block in page.blocks)
     assert "\x1b" not in page.source and "\u202e" not in page.source
-    assert "<script" not in page_.with_suffix(".md").read_text().replace("\\<script", "").replace(
-        "</pre><script", ""
-    )
+    markdown = page_.with_suffix(".md").read_text().replace("\\<script", "")
+    assert "<script" not in markdown.replace("</pre><script", "")
 
 
 def test_accepted_confounds_mark_every_table(tmp_path):
@@ -150,8 +151,6 @@ def test_accepted_confounds_mark_every_table(tmp_path):
 
 
 def test_runs_of_one_name_are_told_apart_by_their_ids(tmp_path):
-    from tests.pages.synthetic import add_scores, empty_run
-
     first = other_run(tmp_path, MANIFEST, SFT, "same", CLEAN)
     second = empty_run(tmp_path, "same")
     add_scores(second, "rl.step-000030", RL, CLEAN)

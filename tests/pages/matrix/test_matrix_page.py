@@ -9,7 +9,7 @@ import pytest
 from assay.lab.sweep.model import Matrix
 from assay.pages.matrix_page import write_matrix
 from assay.pages.words import percent, points
-from tests.lab.pivot_lab import DEV, LAST, PivotLab, make_pivot_lab, ones, score
+from tests.lab.pivot_lab import DEV, LAST, make_pivot_lab, ones, score
 from tests.pages.pages import Page
 
 BATCH, RATE = "stage.sft.batch", "stage.sft.optimizer.lr"
@@ -26,24 +26,24 @@ baseline.where = {{ "{BATCH}" = 4 }}
 """
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> PivotLab:
-    lab = make_pivot_lab(tmp_path_factory.mktemp("lab"))
+def make_matrix(root: Path, sweep: str = SWEEP) -> Matrix:
+    """Of three runs in four cells."""
+    lab = make_pivot_lab(root)
     for index, (batch, rate) in enumerate([(4, 1e-5), (4, 2e-5), (8, 1e-5)]):
         run = lab.run(f"g.batch-{batch}.lr-{rate}", f"{BATCH}={batch}", f"{RATE}={rate}")
         score(run, LAST, ones(20 + 12 * index, 60))
         score(run, LAST, ones(10 + 9 * index, 40), DEV, first=500)
-    return lab
+    return lab.matrix(sweep)
 
 
 @pytest.fixture(scope="module")
-def root(lab: PivotLab) -> Path:
-    return lab.root
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lab")
 
 
 @pytest.fixture(scope="module")
-def matrix(lab: PivotLab) -> Matrix:
-    return lab.matrix(SWEEP)
+def matrix(root: Path) -> Matrix:
+    return make_matrix(root)
 
 
 @pytest.fixture(scope="module")

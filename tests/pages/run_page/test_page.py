@@ -54,17 +54,13 @@ def sections(page: Page) -> set[str]:
     return {value for _, name, value in page.attributes if name == "id"}
 
 
-def small_run(
-    root: Path, outputs: list[str], spec_change: str = "", **columns: str
-) -> RunDirectory:
+def small_run(root: Path, outputs: list[str]) -> RunDirectory:
     """A run of two checkpoints; the last one answered `outputs`, all wrong but the first."""
     write_questions(root / "held_out.jsonl", len(outputs))
     run = empty_run(root)
-    write_listed(run.path, run.spec, spec_change + run.spec.read_text(encoding="utf-8"))
     add_scores(run, "base", [0.0] * len(outputs))
     lines = [
         answer("held_out", "rl.step-000030", f"simple_python_{i}", 0, float(i == 0), output=text)
-        | columns
         for i, text in enumerate(outputs)
     ]
     add_record(run, "rl.step-000030", lines)
@@ -121,8 +117,7 @@ def test_a_part_that_no_answer_has_is_not_zero(tmp_path):
 
 
 def test_a_model_cannot_write_markup_into_the_page(tmp_path):
-    run = small_run(tmp_path, [EVIL, EVIL], spec_change="")
-    page = Page(write_report(run))
+    page = Page(write_report(small_run(tmp_path, [EVIL, EVIL])))
     assert "script" not in page.elements and "img" not in page.elements
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     assert page.blocks.count(EVIL) >= 1
@@ -130,11 +125,8 @@ def test_a_model_cannot_write_markup_into_the_page(tmp_path):
 
 def test_names_reasons_and_errors_are_escaped_too(tmp_path):
     run = small_run(tmp_path, ["a", "b"])
-    write_listed(
-        run.path,
-        run.spec,
-        run.spec.read_text().replace("Function calls by SFT", "<script>alert(3)</script>"),
-    )
+    spec = run.spec.read_text().replace("Function calls by SFT", "<script>alert(3)</script>")
+    write_listed(run.path, run.spec, spec)
     lines = [
         answer("held_out", "sft.step-000014", "simple_python_0", 0, 0.0, error="<script>e"),
         answer("held_out", "sft.step-000014", "simple_python_1", 0, None, why="<script>w"),
@@ -296,12 +288,8 @@ def test_a_page_of_another_language_lies_beside_the_english_one(tmp_path):
     run = small_run(tmp_path, ["a", "b"])
     pages = [write_report(run, lang) for lang in ("en", "zh")]
     assert [page.name for page in pages] == ["report.html", "report.zh.html"]
-    assert [page.name for page in run.pages] == [
-        "report.html",
-        "report.md",
-        "report.zh.html",
-        "report.zh.md",
-    ]
+    names = [f"report{lang}.{kind}" for lang in ("", ".zh") for kind in ("html", "md")]
+    assert [page.name for page in run.pages] == names
     assert "Results" in pages[0].read_text("utf-8") and "结果" in pages[1].read_text("utf-8")
 
 

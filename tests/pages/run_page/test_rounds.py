@@ -13,25 +13,18 @@ from tests.pages.pages import Page
 from tests.pages.synthetic import RECORD, SPEC, add_scores, empty_run
 from tests.sample_lines import sample_line
 
-ROUND = """
-[stage.{name}]
+MORE = """
+[stage.more]
 method = "grpo"
 data = "train"
-start = "{start}"
+start = "rl.step-3"
 steps = 40
 prompts = 2
 group = 2
-reward = {reward}
-"""
-BEFORE, _, BEHIND = SPEC.partition("[evaluate.dev]")
-TWO = (
-    BEFORE
-    + ROUND.replace("{name}", "more")
-    .replace("{start}", "rl.step-3")
-    .replace("{reward}", "{{ 'tools.ast' = 100.0 }}")
-    + "[evaluate.dev]"
-    + BEHIND
-)
+reward = {{ 'tools.ast' = 100.0 }}
+
+[evaluate.dev]"""
+TWO = SPEC.replace("[evaluate.dev]", MORE)
 
 
 def sampled(step: int, place: int, outcome: str, tokens: int, ended: str = "stop") -> dict:
