@@ -13,18 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from assay.data.hashing import hash_contents
-<<<<<<< HEAD
-from assay.data.leakage import (
-    EXACT,
-    FUNCTION,
-    NORMALISED,
-    Overlap,
-    overlap,
-    separate,
-)
-=======
-from assay.data.leakage import EXACT, FUNCTION, NORMALISED, overlap, separate
->>>>>>> testa
+from assay.data.leakage import EXACT, FUNCTION, NORMALISED, Overlap, overlap, separate
 from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
 from assay.data.row_checks import FieldCondition, field_value, sorted_places, where
 from assay.data.splits import (
