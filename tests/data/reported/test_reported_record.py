@@ -47,7 +47,7 @@ CLAIM = '[[comparisons]]\nrun = "b"\ncontrol = "a"\n'
         (RUN + '1\ncontrol = "z"', r":4: runs\.0\.control: nothing is named 'z'"),
         (RUN + "1\nright = [1, 2]", r":4: runs\.0\.right: 2 counts for 1 scores"),
         (RUN + "1\n" + CLAIM + 'cells = "z"', r":7: comparisons\.0\.cells: .*'z'"),
-        (RUN + "1\n" + CLAIM + "interval = 1", r":7: comparisons\.0\.interval: two limits"),
+        (RUN + "1\n" + CLAIM + "interval = 1", r":7: comparisons\.0\.interval: .*tuple, got 1"),
         (
             '[[metrics]]\nname = "m"\nsteps = [1, 2]\nvalues = [0.1]',
             r":4: metrics\.0\.values: 1 of them for 2 steps",

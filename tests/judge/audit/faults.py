@@ -168,6 +168,10 @@ FAULTS: dict[str, tuple[str, str]] = {
         claimed("[0.5, 4.5]", "[100, 800]"),
         claimed("[0.5, 9]", "[100, 800]"),
     ),
+    "difference_could_be_real": (
+        claimed("[0.5, 9]", "[100, 800]"),
+        claimed("[0.5, 4.5]", "[100, 800]"),
+    ),
     "unpaired": (two_runs(20.0, 60.0), '[[runs]]\nname = "a"\nscores = 20.0\n'),
     "repeats_alike": (
         two_runs([26.5, 26.5, 27.0], [27.0, 27.0, 27.0]),

@@ -19,7 +19,7 @@ CLASSES = {
     "different_items": {"different_items"},
     "chosen_on_test": {"best_of_many", "chosen_on_test"},
     "noise_as_gain": {"inside_noise", "cells_inside_noise", "difference_inside_noise"},
-    "no_effect_unproven": {"no_effect_not_shown"},
+    "no_effect_unproven": {"no_effect_not_shown", "difference_could_be_real"},
     "same_values": {"same_values", "mostly_same_values"},
     "wrong_direction": {"distance_misread", "policy_loss_read", "misread_direction"},
     "running_count_fell": {"running_count_fell", "running_rest_fell"},

@@ -17,13 +17,7 @@ from pydantic_core import ErrorDetails
 
 from assay.data.loaded import absent
 from assay.data.reported.reported_record import Reported
-from assay.data.toml_text import (
-    KeyPath,
-    key_lines,
-    line_of,
-    load_toml,
-    written_path,
-)
+from assay.data.toml_text import KeyPath, key_lines, line_of, load_toml, written_path
 from assay.errors import InputError, nearest
 
 ENDINGS = (".toml", ".csv", ".md", ".markdown")

@@ -183,14 +183,8 @@ class ReportedComparison(Part):
     """Whether the report compares item by item."""
     p: Number | None = None
     """The p-value that the report prints."""
-    interval: Many[Number] = ()
+    interval: tuple[Number, Number] | None = None
     """The limits of the difference that the report prints, in points."""
-
-    @model_validator(mode="after")
-    def _limits_are_two(self) -> "ReportedComparison":
-        if self.interval and len(self.interval) != 2:
-            raise refused("interval", "two limits are expected", "write [low, high]")
-        return self
 
 
 class ReportedMetric(Part):

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assay.data.reported.reported_record import (
-    Meaning,
-    Reading,
-    Reported,
-    ReportedRun,
-    Verdict,
-)
+from assay.data.reported.reported_record import Meaning, Reading, Reported, ReportedRun, Verdict
 from assay.data.reported.reported_record import ReportedComparison as Claim
 from assay.errors import Finding
 from assay.judge.audit.cells import at, cells, compare_means, flaw, items_of
@@ -52,7 +46,7 @@ def settings_of(report: Reported, run: ReportedRun) -> dict[str, object]:
     return {key: value for settings in places for key, value in settings.items()}
 
 
-REVERSED: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
+REVERSED: dict[Verdict | None, Verdict] = {"better": "worse", "worse": "better"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +60,7 @@ class RunPair:
     overall: Comparison | None
     """The mean over these cells, where there are several and none is part of another."""
     claims: tuple[Claim, ...]
-    """What the report says of the two, all in the pair's direction."""
+    """What the report says of the two, its verdicts all in the pair's direction."""
     vary: tuple[str, ...]
     differs: tuple[Confound, ...]
     """Settings known of both runs that differ, without those that the comparison is about."""
@@ -91,10 +85,6 @@ class RunPair:
         return [claim for claim in self.claims if cell in claim.cells]
 
 
-Sides = tuple[ReportedRun, ReportedRun]
-"""A run and its control."""
-
-
 def pairs(report: Reported) -> list[RunPair]:
     """Every comparison of the report, each once: runs against their control, where all cells of all
     with one control are one family, then those that it claims."""
@@ -112,7 +102,7 @@ def pairs(report: Reported) -> list[RunPair]:
     ]
     wanted = [(r.name, controls[r.name], "") for r in report.runs if r.scores or r.right]
     wanted += [(claim.run, claim.control, claim.run) for claim in report.comparisons]
-    families: dict[tuple[str, str], list[Sides]] = {}
+    families: dict[tuple[str, str], list[tuple[ReportedRun, ReportedRun]]] = {}
     known = set[frozenset[str]]()
     for *names, alone in wanted:
         run, control = map(report.run, names)
@@ -124,21 +114,23 @@ def pairs(report: Reported) -> list[RunPair]:
 
 
 def _family(
-    report: Reported, family: Sequence[Sides], claims: Sequence[Claim]
+    report: Reported, family: Sequence[tuple[ReportedRun, ReportedRun]], claims: Sequence[Claim]
 ) -> Iterator[RunPair]:
-    """Runs against one control, corrected together."""
+    """Runs against their one control, corrected together."""
     compared = {run.name: _compare(report, control, run) for run, control in family}
     cells = adjust_family({(n, cell): c for n, of in compared.items() for cell, c in of.items()})
     # Subsets that hold each other have no mean.
-    means = (
-        {}
-        if report.scoring.nested
-        else {n: compare_means([*c.values()]) for n, c in compared.items()}
-    )
+    means = {
+        n: None if report.scoring.nested else compare_means([*c.values()])
+        for n, c in compared.items()
+    }
     overall = adjust_family({name: mean for name, mean in means.items() if mean is not None})
     for run, control in family:
         about = [c for c in claims if {c.run, c.control} == {run.name, control.name}]
-        turned = tuple(c if c.run == run.name else _turned(c) for c in about)
+        turned = tuple(
+            c if c.run == run.name else c.model_copy(update={"says": REVERSED.get(c.says, c.says)})
+            for c in about
+        )
         vary = next((claim.vary for claim in turned if claim.vary), ())
         before, after = (settings_of(report, each) for each in (control, run))
         yield RunPair(
@@ -156,14 +148,6 @@ def _family(
                 and not same_value(difference.control, difference.other)
             ),
         )
-
-
-def _turned(claim: Claim) -> Claim:
-    """The same claim with run and control exchanged."""
-    says = REVERSED.get(claim.says, claim.says) if claim.says else None
-    limits = tuple(-limit for limit in reversed(claim.interval))
-    update = {"run": claim.control, "control": claim.run, "says": says, "interval": limits}
-    return claim.model_copy(update=update)
 
 
 def _compare(report: Reported, control: ReportedRun, run: ReportedRun) -> dict[str, Comparison]:
@@ -362,11 +346,11 @@ def difference_inside_noise(report: Reported) -> Iterator[Finding]:
         before = min(max(after - max(sizes) / 100, 0.0), 1.0)
         comparison = compare_counts(before * items, items, after * items, items)
         numbers = figures(comparison) | {"least": min(sizes), "largest": max(sizes)}
-        if comparison.verdict not in DECIDED:
-            severity = "note" if claim.says == "same" else "warning"
-            about, fewest = f"{claim.run} / {claim.control}", min(claim.items)
-            key = "difference_inside_noise"
-            yield flaw(key, severity, about, claim.line, **numbers, fewest=fewest)
+        carried = comparison.verdict in DECIDED
+        key = "difference_could_be_real" if carried else "difference_inside_noise"
+        severity = "note" if carried or claim.says == "same" else "warning"
+        about, fewest = f"{claim.run} / {claim.control}", min(claim.items)
+        yield flaw(key, severity, about, claim.line, **numbers, fewest=fewest)
 
 
 def unpaired(report: Reported) -> Iterator[Finding]:

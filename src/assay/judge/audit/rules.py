@@ -149,10 +149,6 @@ def loss_identity(report: Reported) -> Iterator[Finding]:
             yield flaw(code, severity, identity.loss, identity.line, **numbers)
 
 
-def _adds_up(times: Fraction, total: Decimal, part: Decimal, term: Decimal) -> bool:
-    return any((mode(part) + mode(term).times(times)).meets(mode(total)) for mode in MODES)
-
-
 def _rows(report: Reported, *names: str) -> list[tuple[Decimal, ...]]:
     """The readings, values or counts, of metrics at every step that all of them have."""
     columns = [
@@ -161,6 +157,10 @@ def _rows(report: Reported, *names: str) -> list[tuple[Decimal, ...]]:
     ]
     shared = [step for step in columns[0] if all(step in column for column in columns)]
     return [tuple(column[step] for column in columns) for step in shared]
+
+
+def _adds_up(times: Fraction, total: Decimal, part: Decimal, term: Decimal) -> bool:
+    return any((mode(part) + mode(term).times(times)).meets(mode(total)) for mode in MODES)
 
 
 def quotient(report: Reported) -> Iterator[Finding]:

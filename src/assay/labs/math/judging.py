@@ -314,9 +314,7 @@ def _chains(known: list[str], sides: list[str]) -> Ruling:
 
 def _holds(sides: list[str]) -> bool:
     """Whether a chain is true as far as it can be told: its sides that are numbers are equal."""
-    numbers = [
-        side for side in sides if side and not written.is_name(side) and number_of(side) is not None
-    ]
+    numbers = [s for s in sides if not written.is_name(s) and number_of(s) is not None]
     return all(rule(numbers[-1], other).equal for other in numbers[:-1])
 
 

@@ -101,8 +101,8 @@ def _listed(text: str) -> Region | None:
 
 def _without(text: str) -> Region | None:
     pieces = written.split(text, _WITHOUT)
-    less = lambda first, *others: Complement(first, Union(*others)) if others else first  # noqa: E731
-    return _joined([_piece(piece) for piece in pieces], less)
+    sets = [_piece(piece) for piece in pieces]
+    return _joined(sets, lambda first, *others: Complement(first, Union(*others)))
 
 
 def _piece(text: str) -> Region | None:
@@ -119,13 +119,9 @@ def _piece(text: str) -> Region | None:
     member = _MEMBER.match(text)
     if member:
         value = _any(text[member.end() :])
-        if value is None:
-            return None
-        return Region(value.numbers, value.names | {member[1]})
-    if _REALS.fullmatch(text):
-        return Region(Reals)
-    if _EMPTY.fullmatch(text):
-        return Region(sympy.S.EmptySet)
+        return value and Region(value.numbers, value.names | {member[1]})
+    if _REALS.fullmatch(text) or _EMPTY.fullmatch(text):
+        return Region(Reals if _REALS.fullmatch(text) else sympy.S.EmptySet)
     kind, inner = written.brackets(text)
     if kind == "{}":
         builder = _BUILDER.match(inner)

@@ -18,13 +18,7 @@ from typing import Any
 
 from assay.data.episode import CUT, Completion, Reward
 from assay.data.row import Row
-from assay.labs.math.sentences import (
-    canonical,
-    final_answer,
-    is_bare,
-    number,
-    stated_answer,
-)
+from assay.labs.math.sentences import canonical, final_answer, is_bare, number, stated_answer
 from assay.sandbox.limits import CallOutcome
 from assay.tasks.no_verdict import completion_of, earned
 from assay.tasks.running import WorkerReward
@@ -105,13 +99,9 @@ def ask_accuracy(row: Row, completion: Completion) -> Reward | Mapping[str, Any]
         if value == wanted or whole:
             return with_answer(verdict(value == wanted), answer)
     # Asked without an answer too: the worker finds out whether the gold can be read at all.
-    return {"gold": gold, "answer": answer or "", "question": question(row)}
-
-
-def question(row: Row) -> str:
-    """What the row asks: its last message of a user, shortened to what is looked at."""
     texts = (message.content for message in reversed(row.prompt) if message.role == "user")
-    return next(texts, "")[:LONGEST_QUESTION]
+    question = next(texts, "")[:LONGEST_QUESTION]
+    return {"gold": gold, "answer": answer or "", "question": question}
 
 
 def verdict(equal: bool) -> Reward:

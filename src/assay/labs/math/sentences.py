@@ -223,11 +223,8 @@ def _of_line(line: str) -> str | None:
     concluded = _conclusion(last)
     plain = written.plain(concluded)
     formulas = _formulas(plain)
-    if (
-        not formulas
-        and concluded == last
-        and not re.search(r"[.!。！]$|^[\u4e00-\u9fff]|^(?:yes|no)[.,!]", last)
-    ):
+    sentence = re.search(r"[.!。！]$|^[\u4e00-\u9fff]|^(?:yes|no)[.,!]", last)
+    if not (formulas or sentence or concluded != last):
         return None
     named = all(plain[:start].rstrip(" $:")[-1:].isalpha() for start, _ in formulas)
     sure = concluded != last or "=" in plain or len(formulas) < 2 or named

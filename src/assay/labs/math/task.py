@@ -77,7 +77,11 @@ def published(name: str, options: BenchmarkOptions) -> Benchmark:
     usual = PUBLISHED[name]
     chosen = options.over({**DEFAULTS, "format": usual.format})
     if bool(chosen["path"]) == bool(chosen["hf"]):
-        raise _no_questions(name, usual, both=bool(chosen["path"]))
+        problem = f"{name} has {'both path and hf' if chosen['hf'] else 'neither path nor hf'}"
+        fix = 'options = { path = "FILE" }, counted from the lab\'s root'
+        if usual.hub is not None:
+            fix += f', or options = {{ hf = "{usual.hub.name}" }}'
+        raise InputError(problem, field="options", fix=fix)
     read = _of_file if chosen["path"] else _of_hub
     return Benchmark(
         name=name,
@@ -96,14 +100,6 @@ def checked_by(rules: str) -> str:
         return f"{rules} over math-verify {version('math-verify')}"
     except PackageNotFoundError:
         return f"{rules} over math-verify, which is not installed"
-
-
-def _no_questions(name: str, usual: Published, both: bool) -> InputError:
-    problem = f"{name} has {'both path and hf' if both else 'neither path nor hf'}"
-    fix = 'options = { path = "FILE" }, counted from the lab\'s root'
-    if usual.hub is not None:
-        fix += f', or options = {{ hf = "{usual.hub.name}" }}'
-    return InputError(problem, field="options", fix=fix)
 
 
 def _of_file(usual: Published, chosen: Mapping[str, Any], root: Path) -> Iterator[Row]:

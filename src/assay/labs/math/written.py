@@ -195,10 +195,9 @@ def letters(text: str) -> str | None:
 def hedges(text: str) -> set[str]:
     """Words and signs that deny, bound or question the number beside them."""
     words = {word.lower() for word in _WORDS.findall(unwrapped(text))}
-    hedging = (words & HEDGES) | {"≠" for _ in _NEGATION.finditer(text)}
-    return (
-        hedging | {"≈" for _ in _APPROXIMATION.finditer(text)} | set(_CHINESE_HEDGE.findall(text))
-    )
+    hedging = (words & HEDGES) | set(_CHINESE_HEDGE.findall(text))
+    signs = {"≠": _NEGATION, "≈": _APPROXIMATION}
+    return hedging | {sign for sign, meant in signs.items() if meant.search(text)}
 
 
 def alternatives(text: str) -> bool:
