@@ -149,7 +149,8 @@ def by_dev_items(
         for step, each in promotion.looks.items()
     )
     steps: dict[Rule, int | None] = {"gate": promotion.step, "dev_score": promotion.highest}
-    best = {r: start if s is None else names[s] for r, s in steps.items() if r in ("gate", *rules)}
+    asked: set[Rule] = {"gate", *rules}
+    best = {r: start if s is None else names[s] for r, s in steps.items() if r in asked}
     return [
         Selection(name, start, evaluation.name, scores[name].mean, len(names), rule, evidence)
         for rule, name in best.items()
