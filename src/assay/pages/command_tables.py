@@ -129,10 +129,8 @@ def costs_page(costs: RunCosts, words: Words) -> list[Block]:
         ("models", costs.models),
         ("stages", costs.stages),
         ("operators", costs.operators),
-        ("steps", costs.steps[-MOST_ROWS:]),
         ("problems", costs.problems[:MOST_ROWS]),
     )
-    whole = {"steps": len(costs.steps), "problems": len(costs.problems)}
     for name, lines in parts:
         if lines:
             total = costs.total if name == "models" else None
@@ -141,8 +139,8 @@ def costs_page(costs: RunCosts, words: Words) -> list[Block]:
             if total is not None and len(lines) > 1:
                 rows.append(tuple(map(Mark, (words("costs.total"), *_costs(total)))))
             blocks.append(Table(columns, rows, words(f"costs.{name}")))
-        if whole.get(name, 0) > len(lines):
-            blocks.append(Text(words("costs.shown", shown=len(lines), whole=whole[name]), "soft"))
+    if (whole := len(costs.problems)) > MOST_ROWS:
+        blocks.append(Text(words("costs.shown", shown=MOST_ROWS, whole=whole), "soft"))
     return [*blocks, *map(Text, sentences(costs, words))]
 
 

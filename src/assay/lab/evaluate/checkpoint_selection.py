@@ -154,7 +154,11 @@ def by_dev_items(
         for step, each in promotion.looks.items()
     )
     steps: dict[Rule, int | None] = {"gate": promotion.step, "dev_score": promotion.highest}
-    best = {r: start if s is None else names[s] for r, s in steps.items() if r in ("gate", *rules)}
+    best: dict[Rule, str] = {
+        rule: start if step is None else names[step]
+        for rule, step in steps.items()
+        if rule == "gate" or rule in rules
+    }
     return [
         Selection(name, start, evaluation.name, scores[name].mean, len(names), rule, evidence)
         for rule, name in best.items()

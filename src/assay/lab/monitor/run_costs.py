@@ -49,8 +49,6 @@ class RunCosts:
     operators: tuple[CostLine, ...]
     problems: tuple[CostLine, ...]
     """The dearest first."""
-    steps: tuple[CostLine, ...]
-    """Of stages and of evaluations of checkpoints, in the order in which they began."""
     per_call: float | None
     per_problem: float | None
     """Of one completion of a problem in a stage or an evaluation, in the mean."""
@@ -83,7 +81,6 @@ def run_costs(run: RunDirectory) -> RunCosts:
                 key=lambda line: (line.cost is None, -(line.cost or 0.0)),
             )
         ),
-        steps=cost_lines(calls, lambda call: f"{call.stage or '-'} {call.step}"),
         per_call=_mean(calls, sum(sent(call) for call in calls)),
         per_problem=_mean_of(of_stages, lambda call: call.problem and completion_of(call)),
         per_step=_mean_of(trained, lambda call: f"{call.stage} {call.step}"),
