@@ -27,13 +27,7 @@ from assay.labs.demos.demonstrations import (
 )
 from assay.models import embeddings
 from assay.models.embeddings import Opened, TextEncoder
-from assay.tasks.task import (
-    BaseTask,
-    Benchmark,
-    BenchmarkMaker,
-    BenchmarkOptions,
-    RewardFunction,
-)
+from assay.tasks.task import BaseTask, Benchmark, BenchmarkMaker, BenchmarkOptions, RewardFunction
 
 COLOURS = ("red", "green", "blue")
 THINGS = ("ball", "car", "house", "tree", "boat")

@@ -28,6 +28,10 @@ def lab(tmp_path: Path) -> Path:
     return make_sound_lab(tmp_path)
 
 
+def add_sum(file: Path, question: str, total: int, id_: str, **more: object) -> None:
+    add_row(file, question, f"\\boxed{{{total}}}", id_, gold=str(total), **more)
+
+
 def test_a_sound_experiment_has_no_error_and_no_warning_and_leaves_no_trace(lab: Path) -> None:
     before = sorted(lab.rglob("*"))
     report = look(lab, timed=True)
@@ -55,16 +59,9 @@ def test_what_cannot_be_opened_is_the_only_finding(lab: Path) -> None:
 
 
 def test_a_row_that_cannot_be_read_is_a_warning_that_names_its_line(lab: Path) -> None:
-    lines = (lab / "sums.jsonl").read_text().splitlines(keepends=True)
     row = {"messages": [{"role": "user", "content": "?"}, {"role": "asistant", "content": "1"}]}
     for n in range(90):
-        add_row(
-            lab / "sums.jsonl",
-            f"{n} + 100 = ?",
-            rf"\boxed{{{n + 100}}}",
-            f"r{n}",
-            gold=str(n + 100),
-        )
+        add_sum(lab / "sums.jsonl", f"{n} + 100 = ?", n + 100, f"r{n}")
     lines = (lab / "sums.jsonl").read_text().splitlines(keepends=True)
     (lab / "sums.jsonl").write_text("".join([*lines[:6], json.dumps(row) + "\n", *lines[6:]]))
     finding = found(look(lab), "data.sums: rows left out: rows that cannot be read")
@@ -181,14 +178,7 @@ def test_conversations_on_both_sides_are_found(lab: Path) -> None:
     for name in ("sums.jsonl", "test.jsonl"):
         for n in range(8):
             gold = len(name) + n
-            add_row(
-                lab / name,
-                f"{gold} + 0 = ?",
-                f"\\boxed{{{gold}}}",
-                f"{name}{n}",
-                gold=str(gold),
-                conversation=f"talk {n}",
-            )
+            add_sum(lab / name, f"{gold} + 0 = ?", gold, f"{name}{n}", conversation=f"talk {n}")
     (lab / "test.jsonl").write_text((lab / "test.jsonl").read_text().replace(" + 0", " - 0 + 0"))
     report = look(lab)
     finding = found(report, "data.sums is trained on and has conversations of evaluate.test")
@@ -198,8 +188,7 @@ def test_conversations_on_both_sides_are_found(lab: Path) -> None:
 def test_equal_ids_in_two_files_are_no_shared_conversation(lab: Path) -> None:
     for name, first in (("sums.jsonl", 20), ("test.jsonl", 40)):
         for n in range(8):
-            gold = first + n
-            add_row(lab / name, f"{gold} + 0 = ?", f"\\boxed{{{gold}}}", f"{n}", gold=str(gold))
+            add_sum(lab / name, f"{first + n} + 0 = ?", first + n, f"{n}")
     assert silent(look(lab), "conversations of")
 
 
@@ -233,9 +222,8 @@ def test_disk_holds_every_checkpoint_and_two_optimizers(
     longer = "stage.sft.steps=5"
     report = look(lab, longer)
     assert report.numbers["disk"]["checkpoints_mb"] * 2**20 == pytest.approx(needed)
-    assert look(lab, longer, "seeds=[1, 2]").numbers["disk"][
-        "checkpoints_mb"
-    ] * 2**20 == pytest.approx(2 * needed)
+    twice = look(lab, longer, "seeds=[1, 2]").numbers["disk"]["checkpoints_mb"]
+    assert twice * 2**20 == pytest.approx(2 * needed)
     usage = type("Usage", (), {"free": needed})()
     monkeypatch.setattr(work.shutil, "disk_usage", lambda path: usage)
     assert found(look(lab, longer), "do not fit on the disk").severity == "error"
@@ -276,26 +264,13 @@ def test_time_is_measured_within_few_positions(lab: Path) -> None:
     assert not silent(report, "rows do not fit into the model's 64 positions")
 
 
-CHATS = """
-name  = "tiny"
-model = "path:model"
-task  = "chat"
-
-[data.chats]
-source = "path:chats.jsonl"
-format = "messages"
-
-[stage.sft]
-method = "sft"
-data   = "chats"
-steps  = 1
-batch  = 2
-"""
+CHATS = {'"math"': '"chat"', "sums": "chats", 'split  = { dev = 0.25, by = "conversation" }\n': ""}
 
 
 @few("answer", ["\u3000\u200b", "", "<think>\nhm\n</think>\n\n"], fast=1)
 def test_many_answers_that_say_nothing_are_a_warning(tmp_path: Path, answer: str) -> None:
-    file = make_lab(tmp_path, CHATS, rows={})
+    file = make_lab(tmp_path, until="[stage.rl]", edits=CHATS, rows={})
+
     for n in range(10):
         add_row(tmp_path / "chats.jsonl", f"How is {n}?", f"It is {n}.", f"row{n}")
     add_row(tmp_path / "chats.jsonl", "Who?", answer, "silent0")

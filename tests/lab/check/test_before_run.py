@@ -19,27 +19,15 @@ from tests.from_files import start
 from tests.lab.run.test_restore import Stopping
 from tests.tiny_labs import make_lab
 
-EXPERIMENT = """\
-name  = "tiny"
-model = "path:model"
-task  = "math"
-seeds = [7]
-
-[data.sums]
-source = "path:sums.jsonl"
-format = "messages"
-
+EDITS = {
+    'split  = { dev = 0.25, by = "conversation" }\n': "",
+    "steps  = 40": "steps  = 2",
+    "checkpoint_every = 8": "checkpoint_every = 1",
+}
+TABLES = """
 [data.dev]
 source = "path:dev.jsonl"
 format = "messages"
-
-[stage.sft]
-method = "sft"
-data   = "sums"
-steps  = 2
-batch  = 2
-checkpoint_every = 1
-optimizer = { lr = 1e-5 }
 
 [evaluate.dev]
 data   = "dev"
@@ -69,7 +57,7 @@ def three_sets(folder: Path) -> Path:
         name: [(a, b) for a in range(first, first + 3) for b in (1, 2)]
         for name, first in firsts.items()
     }
-    return make_lab(folder, EXPERIMENT, rows=rows)
+    return make_lab(folder, until="[stage.rl]", edits=EDITS, tables=TABLES, rows=rows)
 
 
 @pytest.fixture(scope="module")

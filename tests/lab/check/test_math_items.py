@@ -51,14 +51,8 @@ def prepared(folder: Path, *evaluations: EvaluateSpec) -> DataSet:
     write(folder / "train.jsonl", [*ITEMS[:2], {"problem": SPACED % 3, "answer": "3.5"}])
     write(folder / "test.jsonl", ITEMS[1:])
     spec = DataSpec(source="path:train.jsonl", format="math", disjoint_from=("math/math500",))
-    return prepare(
-        "train",
-        spec,
-        task("math"),
-        ENCODER,
-        folder,
-        {str(n): each for n, each in enumerate(evaluations)},
-    )
+    evaluated = {str(n): each for n, each in enumerate(evaluations)}
+    return prepare("train", spec, task("math"), ENCODER, folder, evaluated)
 
 
 def test_a_set_is_kept_apart_from_a_benchmark_by_the_options_of_its_evaluation(

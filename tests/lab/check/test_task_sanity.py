@@ -38,10 +38,8 @@ def test_a_reward_that_is_not_the_same_twice_is_an_error_with_its_line(tmp_path:
         finding = found(report, "'path:mine.py:counts' (mine.py:6) does not say the same twice")
         assert finding.severity == "error" and "24 of 24" in finding.evidence
         assert silent(look(lab, "stage.rl.reward=path:mine.py:steady"), "same twice")
-        careless = look(lab, "stage.rl.reward=path:mine.py:careless")
-        assert (
-            "'path:mine.py:careless' (mine.py:14)" in found(careless, "right from wrong").evidence
-        )
+        careless = found(look(lab, "stage.rl.reward=path:mine.py:careless"), "right from wrong")
+        assert "'path:mine.py:careless' (mine.py:14)" in careless.evidence
 
 
 ROW = Row("r", (Message("user", "?"),))

@@ -62,24 +62,17 @@ def at_random(deaths: int, among: int) -> Callable[[int], str]:
     return {number: chance.choice([BEFORE, AFTER]) for number in dying}.get  # type: ignore[return-value]
 
 
-EVALUATIONS = """
-[evaluate.whole]
+EVALUATION = """
+[evaluate.NAME]
 benchmark = "math/gsm8k"
 options = { path = PATH, format = "messages" }
 role = "report"
 checkpoints = ["base"]
-repeats = 2
-sampling = { temperature = 1.0, max_tokens = 6 }
-
-[evaluate.more]
-benchmark = "math/gsm8k"
-options = { path = PATH, format = "messages" }
-role = "report"
-checkpoints = ["base"]
-take = { rows = 3, how = "first" }
-repeats = 3
 sampling = { temperature = 1.0, max_tokens = 6 }
 """
+EVALUATIONS = EVALUATION.replace("NAME", "whole") + "repeats = 2\n"
+EVALUATIONS += EVALUATION.replace("NAME", "more") + "repeats = 3\n"
+EVALUATIONS += 'take = { rows = 3, how = "first" }\n'
 
 
 def test_a_runs_records_are_those_of_one_process_whatever_dies(lab, monkeypatch):

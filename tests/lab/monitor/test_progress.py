@@ -11,10 +11,7 @@ from assay.experiment.read_file import read_experiment
 from assay.experiment.tables import MilestoneSpec
 from assay.judge.health_checks import RuleState
 from assay.judge.intervals import counted, grouped, mean_interval, wilson
-from assay.lab.monitor.guards import (
-    milestone_states,
-    scored,
-)
+from assay.lab.monitor.guards import milestone_states, scored
 from assay.lab.monitor.progress import (
     MetricRow,
     Progress,
@@ -81,10 +78,7 @@ def with_marks(run: RunDirectory) -> None:
     write_samples(file, samples)
 
 
-@pytest.mark.parametrize(
-    ("metric", "value"),
-    [("format_share", 0.75), ("fallback_share", 0.25)],
-)
+@pytest.mark.parametrize(("metric", "value"), [("format_share", 0.75), ("fallback_share", 0.25)])
 def test_marks_of_rewards_are_counted_with_prompts_as_clusters(run, metric, value):
     """One of four prompts fails with all its completions: four trials, not 32."""
     with_marks(run)
@@ -215,17 +209,9 @@ def test_forecasts_end_where_the_stage_ends(run):
 def test_reports_are_due_every_so_many_steps_at_milestones_and_at_the_end(run):
     experiment = read_experiment(run.spec)
     due = {step: why_due(experiment, "rl", step, 40) for step in range(1, 41)}
-    assert {s: w for s, w in due.items() if w} == {
-        5: "milestone",
-        10: "milestone",
-        15: "steps",
-        20: "milestone",
-        24: "milestone",
-        25: "steps",
-        30: "steps",
-        35: "steps",
-        40: "steps",
-    }
+    milestones, steps = (5, 10, 20, 24), (15, 25, 30, 35, 40)
+    expected = dict.fromkeys(milestones, "milestone") | dict.fromkeys(steps, "steps")
+    assert {s: w for s, w in due.items() if w} == expected
     assert why_due(experiment, "sft", 13, 13) == "end"
 
 

@@ -14,14 +14,12 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.replay import replay
 from assay.lab.run.runner import RunRecorder, resume
 from assay.runs.history import History
-from assay.runs.records import (
-    RecordWriter,
-)
+from assay.runs.records import RecordWriter
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks import task as registry
 from tests import from_files
 from tests.docs.pages import as_module
-from tests.lab.run.test_kill import everything
+from tests.lab.run.test_kill import assert_same, everything
 from tests.lengths import MODULE, make_lengths_lab
 
 
@@ -40,8 +38,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def finished(lab: Path) -> RunDirectory:
-    (run,) = from_files.start(lab / "lengths.toml", root=lab)
-    return run
+    return from_files.run_from(lab / "lengths.toml")
 
 
 def killing(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, at: int) -> None:
@@ -66,17 +63,14 @@ def test_killed_between_journal_and_update_and_between_chunks_a_run_ends_bit_ide
     with pytest.MonkeyPatch.context() as patch:
         killing(patch, RunRecorder, "samples", 2)
         with pytest.raises(Killed):
-            from_files.start(lab / "lengths.toml", root=lab)
+            finished(lab)
     (run,) = runs_of(lab, "lengths")
     with pytest.MonkeyPatch.context() as patch:
         killing(patch, RecordWriter, "write_chunk", 2)
         with pytest.raises(Killed):
             resume(run)
     resume(run)
-    found = everything(run.path)
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert found[name] == value, f"{name} differs after kills"
+    assert_same(everything(run.path), expected)
 
 
 def test_stored_turns_are_those_that_were_sampled_and_replays_are_exact(lab):

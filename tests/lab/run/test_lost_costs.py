@@ -54,14 +54,18 @@ def work(folder: Path, die_at: int, despite: str | None = None) -> None:
         start(lab(folder), ["stage.rl.checkpoint_every=2"], root=folder)
 
 
-def finished(folder: Path, *deaths: int) -> RunDirectory:
-    for die_at in (*deaths, 0):
-        process = forked(work, folder, die_at, log=folder / "log.txt")
-        process.join(120)
-        expected = -signal.SIGKILL if die_at else 0
-        assert process.exitcode == expected, (folder / "log.txt").read_text()[-2000:]
+def worked(folder: Path, die_at: int, *despite: str) -> RunDirectory:
+    """The run, once a process of its own did its part of the work and died or not as told."""
+    process = forked(work, folder, die_at, *despite, log=folder / "log.txt")
+    process.join(120)
+    expected = -signal.SIGKILL if die_at else 0
+    assert process.exitcode == expected, (folder / "log.txt").read_text()[-2000:]
     (run,) = all_runs(folder)
     return run
+
+
+def finished(folder: Path, *deaths: int) -> RunDirectory:
+    return [worked(folder, die_at) for die_at in (*deaths, 0)][-1]
 
 
 @pytest.fixture(scope="module")
@@ -155,9 +159,7 @@ def test_a_ledger_without_tables_or_with_unreadable_rows_is_told(run: RunDirecto
 
 @pytest.mark.parametrize("broken", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_run_goes_on_without_its_ledger_only_with_a_reason(tmp_path, broken) -> None:
-    process = forked(work, tmp_path, 2 * JUDGED + 2, log=tmp_path / "log.txt")
-    process.join(120)
-    (run,) = all_runs(tmp_path)
+    run = worked(tmp_path, 2 * JUDGED + 2)
     for file in run.path.glob(f"{LEDGER}*"):
         file.unlink()
     if broken:
@@ -167,9 +169,7 @@ def test_a_run_goes_on_without_its_ledger_only_with_a_reason(tmp_path, broken) -
     assert (run.path / LEDGER).exists() == broken
     shown = call("resume", "tiny", "--lab", tmp_path)
     assert shown.exit_code == 2 and "--despite" in shown.stderr
-    process = forked(work, tmp_path, 0, "the disk was lost", log=tmp_path / "log.txt")
-    process.join(120)
-    assert process.exitcode == 0, (tmp_path / "log.txt").read_text()[-2000:]
+    worked(tmp_path, 0, "the disk was lost")
     assert "when rl/step-000002 was made" in lost_calls(run)
 
 
@@ -181,9 +181,7 @@ def pay_and_die(folder: Path, paid: LedgerCall) -> None:
 
 
 def test_calls_that_only_the_write_ahead_log_held_are_known_and_told(tmp_path) -> None:
-    process = forked(work, tmp_path, JUDGED + 2, log=tmp_path / "log.txt")
-    process.join(120)
-    (run,) = all_runs(tmp_path)
+    run = worked(tmp_path, JUDGED + 2)
     with closing(sqlite3.connect(run.path / LEDGER)) as store:
         store.execute("PRAGMA wal_checkpoint")  # what is older than the log is in the file
     paid = read_calls(run.path)
@@ -197,6 +195,5 @@ def test_calls_that_only_the_write_ahead_log_held_are_known_and_told(tmp_path) -
     assert found.file == LEDGER and lost in found.problem
     with pytest.raises(InputError, match=lost):
         resume(run)
-    process = forked(work, tmp_path, 0, "the disk was lost", log=tmp_path / "log.txt")
-    process.join(120)
-    assert process.exitcode == 0 and "after its last call, 21 nano-units" in lost_calls(run)
+    worked(tmp_path, 0, "the disk was lost")
+    assert "after its last call, 21 nano-units" in lost_calls(run)

@@ -12,7 +12,7 @@ from assay.lab.sweep.request import make_matrix
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.run_directory import RunDirectory, runs_of
 from tests.from_files import launch_or_resume
-from tests.tiny_labs import make_lab
+from tests.tiny_labs import RL, make_lab
 
 SWEEP = """\
 name = "shots"
@@ -33,13 +33,10 @@ batch = 2
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep over items whose only run has finished."""
     root = tmp_path_factory.mktemp("lab")
-    text = make_lab(root).read_text()
-    before, _, after = text.partition("[stage.rl]")
-    head = before.replace("steps  = 40", "steps = 2").replace("checkpoint_every = 8", "")
-    tail = after[after.index("[evaluate.dev]") :].partition("[evaluate.sampled]")[0]
-    tail = tail.replace('["sft.all"]', '["base", "more.all"]')
-    tail = tail.replace('"sft.best", "rl.last"', '"sft.last", "more.best"')
-    (root / "base.toml").write_text(head + MORE + tail)
+    edits = {RL: MORE, "steps  = 40": "steps = 2", "checkpoint_every = 8": ""}
+    edits['["sft.all"]'] = '["base", "more.all"]'
+    edits['"sft.best", "rl.last"'] = '"sft.last", "more.best"'
+    make_lab(root, file="base.toml", until="[evaluate.sampled]", edits=edits)
     (root / "sweep.toml").write_text(SWEEP)
     fill(root)
     return root
@@ -67,9 +64,8 @@ def test_a_value_added_to_an_axis_of_an_evaluation_is_measured_without_training(
     before, metrics = weights(run), run.metrics.read_text()
     assert fill(made) == []
     (made / "sweep.toml").write_text(SWEEP.replace("[2, 3]", "[2, 3, 4]"))
-    assert [job.had for job in missing_work(made, read_sweep(made / "sweep.toml")).jobs] == [
-        "unmeasured"
-    ]
+    (job,) = missing_work(made, read_sweep(made / "sweep.toml")).jobs
+    assert job.had == "unmeasured"
     assert fill(made) == ["measured"]
     assert (weights(run), run.metrics.read_text()) == (before, metrics)
     assert fill(made) == []

@@ -32,12 +32,7 @@ def test_a_run_says_its_path_in_check_notes_and_manifest(tmp_path: Path) -> None
     [run] = start(file, root=tmp_path, observer=seen)
     assert [note.split(":")[0] for note in seen.notes if WORDS in note] == ["sft", "rl"]
     assert WORDS in read_manifest(run)["machine"]["plain_path"]
-    rows = read_metrics(run.metrics)
-    assert [(row["stage"], row["step"]) for row in rows] == [
-        ("sft", 1),
-        ("sft", 2),
-        ("rl", 1),
-        ("rl", 2),
-    ]
+    steps = [(row["stage"], row["step"]) for row in read_metrics(run.metrics)]
+    assert steps == [("sft", 1), ("sft", 2), ("rl", 1), ("rl", 2)]
     load_model(run.checkpoint("rl", 2), choose_precision("fp32", "cpu"))
     assert list(run.evaluations.glob("test-*/*.parquet"))

@@ -14,12 +14,7 @@ from assay.experiment.data_tables import DataSpec, Examples
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.lab.data.prepare import load_rows
-from assay.lab.data.run_rows import (
-    Example,
-    best_answers,
-    high_reward_examples,
-    refuse_leaked,
-)
+from assay.lab.data.run_rows import Example, best_answers, high_reward_examples, refuse_leaked
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session
 from assay.runs.history import Sample, find_record, measured_checkpoints
@@ -81,9 +76,7 @@ def test_an_example_that_asks_what_a_test_asks_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def lab(sampled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("lab")
-    shutil.copytree(sampled, folder, dirs_exist_ok=True)
-    return folder
+    return Path(shutil.copytree(sampled, tmp_path_factory.mktemp("lab"), dirs_exist_ok=True))
 
 
 SHOWN = """

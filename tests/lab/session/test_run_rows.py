@@ -16,7 +16,7 @@ from assay.lab.data.prepare import asked_rows, load_rows, rows_by_id
 from assay.lab.data.run_rows import records_of, with_pass_rates
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, runs_of
 from assay.tasks.task import task
 from tests.from_files import start
 from tests.sample_lines import read_samples
@@ -26,14 +26,12 @@ SKILL = task("math")
 
 @pytest.fixture(scope="module")
 def lab(sampled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("lab")
-    shutil.copytree(sampled, folder, dirs_exist_ok=True)
-    return folder
+    return Path(shutil.copytree(sampled, tmp_path_factory.mktemp("lab"), dirs_exist_ok=True))
 
 
 def run_of(lab: Path) -> RunDirectory:
-    (path,) = (lab / "runs" / "tiny").iterdir()
-    return RunDirectory(lab, "tiny", path.name)
+    (run,) = runs_of(lab, "tiny")
+    return run
 
 
 def spec(**samples: Any) -> DataSpec:

@@ -11,7 +11,7 @@ from assay.judge.intervals import wilson
 from assay.judge.paired import compare
 from assay.lab.sweep.model import Matrix, SweepCell
 from assay.runs.records import read_scores
-from tests.lab.pivot_lab import DEV, HARD, LAST, PivotLab, make_pivot_lab, ones, score
+from tests.lab.pivot_lab import DEV, HARD, LAST, PivotLab, ones, score
 from tests.written import as_written
 
 BATCH, RATE = "stage.sft.batch", "stage.sft.optimizer.lr"
@@ -26,11 +26,6 @@ SWEEP = f"""\
 [arms.more]
 set.data.sums.take.rows = 200
 """
-
-
-@pytest.fixture
-def lab(tmp_path) -> PivotLab:
-    return make_pivot_lab(tmp_path)
 
 
 def grid_run(lab: PivotLab, batch: int, rate: float, **given):

@@ -12,23 +12,19 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 
 from assay.errors import InputError
 from assay.lab.sweep import missing_runs
-from assay.lab.sweep.missing_runs import (
-    Done,
-    devices_of,
-    missing_work,
-    run_jobs,
-    threads_of,
-)
+from assay.lab.sweep.missing_runs import Done, devices_of, missing_work, run_jobs, threads_of
 from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.run_directory import runs_of
 from assay.runs.status import read_status
 from tests.forked import forked
 from tests.lab.pivot_lab import HARD, TEST, PivotLab, make_pivot_lab, ones, score
-from tests.tiny_labs import make_lab
+from tests.lab.run.test_runs_of_ranks import is_over
+from tests.tiny_labs import RL, make_lab
 
 SWEEP = """\
 name = "s"
@@ -199,36 +195,23 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
     return condition()
 
 
-def alive(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs prctl")
 def test_a_killed_fill_leaves_no_process_at_work(lab):
     parent = forked(fill_whose_run_sleeps, lab.root, log=lab.root / "log")
     child = lab.root / "child"
     assert wait_for(lambda: child.exists() and child.read_text() != "", 60)
-    number = int(child.read_text())
-    assert alive(number)
+    process = psutil.Process(int(child.read_text()))
+    assert not is_over(process)
     parent.kill()
     parent.join()
-    assert wait_for(lambda: not alive(number), 5)
+    assert wait_for(lambda: is_over(process), 5)
 
 
-def tiny_sweep(root: Path) -> Path:
+def tiny_sweep(root: Path) -> None:
     """Two runs of the tiny lab's SFT stage."""
-    text = make_lab(root).read_text()
-    before, _, after = text.partition("[stage.rl]")
-    evaluations = after[after.index("[evaluate.dev]") :].partition("[evaluate.sampled]")[0]
-    before = before.replace("steps  = 40", "steps = 60").replace("checkpoint_every = 8", "")
-    (root / "base.toml").write_text(before + evaluations.replace('"rl.last"', '"sft.last"'))
-    file = root / "sweep.toml"
-    file.write_text(SWEEP.replace("[2, 4, 8]", "[2, 4]"))
-    return file
+    edits = {RL: "", "= 40": "= 60", "checkpoint_every = 8": "", '"rl.last"': '"sft.last"'}
+    make_lab(root, file="base.toml", until="[evaluate.sampled]", edits=edits)
+    (root / "sweep.toml").write_text(SWEEP.replace("[2, 4, 8]", "[2, 4]"))
 
 
 def spawn(root: Path) -> subprocess.Popen[bytes]:

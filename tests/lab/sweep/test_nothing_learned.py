@@ -36,11 +36,6 @@ def recorded(run: RunDirectory, stage: str = "sft", **metrics: float) -> None:
     run.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> PivotLab:
-    return make_pivot_lab(tmp_path)
-
-
 def said(run: RunDirectory) -> list[tuple[str, str]]:
     return [(each.code, each.values["name"].partition(": ")[2]) for each in unlearned(run)]
 

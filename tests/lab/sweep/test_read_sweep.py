@@ -1,7 +1,6 @@
 """Sweep files: what is refused and where, which runs they mean, and how these are named."""
 
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,7 @@ from assay.errors import InputError
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
 from tests.docs.pages import blocks
-from tests.lab.pivot_lab import PivotLab, make_pivot_lab
+from tests.lab.pivot_lab import PivotLab
 
 SWEEP = """\
 name = "cot"
@@ -26,11 +25,6 @@ stage.sft.batch = [4, 8]
 [arms.more]
 set.data.sums.take.rows = 200
 """
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> PivotLab:
-    return make_pivot_lab(tmp_path)
 
 
 def message(lab: PivotLab, text: str) -> str:

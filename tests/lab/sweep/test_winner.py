@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from assay.runs.run_names import (
     read_winner,
     run_checkpoint,
 )
-from tests.lab.pivot_lab import DEV, LAST, TEST, PivotLab, make_pivot_lab, ones, score
+from tests.lab.pivot_lab import DEV, LAST, TEST, PivotLab, ones, score
 
 BATCH = "stage.sft.batch"
 SWEEP = f"""\
@@ -34,11 +33,6 @@ select = "dev"
 """
 HITS = {2: (30, 15), 4: (20, 25), 8: (50, 5)}
 """Right answers to 60 test items and 40 dev items, by batch: dev and test disagree."""
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> PivotLab:
-    return make_pivot_lab(tmp_path)
 
 
 def add(lab: PivotLab, batch: int, test: int, dev: int, seed: int = 1) -> RunDirectory:

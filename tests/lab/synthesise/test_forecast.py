@@ -3,7 +3,8 @@
 import pytest
 
 from tests.from_files import check_experiment
-from tests.lab.synthesise.sums import calls_of, made, make_sums, synthesise
+from tests.lab.synthesise.sums import calls_of, make_sums, synthesise
+from tests.lab.synthesise.test_make import numbered
 
 
 def asked_for(file, *overrides) -> tuple[float, float]:
@@ -17,12 +18,8 @@ def asked_for(file, *overrides) -> tuple[float, float]:
 
 
 def test_calls_and_cost_are_bounds_and_what_is_paid_for_is_not_counted_again(tmp_path):
-    numbered = [
-        {"prompt": f"Seed {n % 4}.*number {n // 4 + 1}$", "answer": made(n)} for n in range(8)
-    ]
-    file = make_sums(
-        tmp_path, "rows = 12\nsamples = 4", [*numbered, {"prompt": "", "answer": "No."}]
-    )
+    rules = [*numbered(8), {"prompt": "", "answer": "No."}]
+    file = make_sums(tmp_path, "rows = 12\nsamples = 4", rules)
     calls, cost = asked_for(file)
     assert calls == 16
     assert not (tmp_path / "synthesised").exists()

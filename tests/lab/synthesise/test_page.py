@@ -59,11 +59,8 @@ def test_a_run_says_which_of_its_rows_a_teacher_made(english, file):
     teachers = read_manifest(run)["data"]["train"]["teachers"]
     (name,) = teachers
     assert name.startswith("scripted:teacher.jsonl ") and teachers[name] == 2
-    write_report(run, "en")
-    assert (
-        "Made by a teacher: 2 of the rows, by scripted:teacher.jsonl"
-        in (run.path / "report.md").read_text()
-    )
+    page = write_report(run, "en").with_suffix(".md").read_text()
+    assert "Made by a teacher: 2 of the rows, by scripted:teacher.jsonl" in page
     table = read_manifest(run)["data"]["train"]["synthesise"]
     assert table["reward"] == "accuracy" and len(table["rows_sha256"]) == 64
 
