@@ -296,13 +296,3 @@ def test_two_samplers_share_an_engine_and_each_hands_over_its_own() -> None:
     ProvenSampler(lambda: engine, other, ENDS).sample(CONTEXTS[:2], KEYS[:2], SAMPLING)
     assert turns_of(sampler) == before and engine.loads == 3
     assert LocalSampler(module, ENDS).sample(CONTEXTS, KEYS, SAMPLING)[0].context == CONTEXTS[0]
-
-
-def test_an_adapter_is_merged_as_the_own_engine_merges_it() -> None:
-    module, sampler, _ = stage(lora=True)
-    update(module, sampler, 0.1)
-    state = whole_weights(module, torch.float32)
-    plain = tiny_model()
-    plain.load_state_dict(state, strict=False)
-    turns = [LocalSampler(m, ENDS).sample(CONTEXTS, KEYS, SAMPLING) for m in (module, plain)]
-    assert [t.actions for t in turns[0]] == [t.actions for t in turns[1]]

@@ -109,14 +109,9 @@ def test_the_names_of_older_files_are_kept(
         file.unlink(missing_ok=True)
     own = {name: prefix + one for one, name in names.items()}
     tensors = {own.get(n, n.removeprefix("model.")): t.clone() for n, t in held.items()}
-    expected = load_model_of(tensors, folder)
-    write(folder, expected, tmp_path / "out")
-    assert weights_of(tmp_path / "out")["model.safetensors"].keys() == tensors.keys()
-
-
-def load_model_of(tensors: dict[str, torch.Tensor], folder: Path) -> torch.nn.Module:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    return load_model(folder, FP32).model
+    write(folder, load_model(folder, FP32).model, tmp_path / "out")
+    assert weights_of(tmp_path / "out")["model.safetensors"].keys() == tensors.keys()
 
 
 @pytest.mark.parametrize("family", ["qwen3_vl"])

@@ -197,35 +197,32 @@ def test_a_tokenizer_that_makes_other_tokens_in_llama_cpp_is_refused(
         splitter(changed)
 
 
+def unlike(kind: str = "llama", **settings: Any) -> Any:
+    """A model with other settings than tiny ones have."""
+    model = tiny_model(kind)
+    for name, value in settings.items():
+        setattr(model.config, name, value)
+    return model
+
+
 def test_what_llama_cpp_would_compute_otherwise_is_refused_by_name() -> None:
-    words = tokenizer("chatml")
-    model = tiny_model()
     with pytest.raises(InputError, match="way of splitting text"):
-        check_gguf(model, metaspace())
-    model.config.rope_parameters = {"rope_type": "yarn", "rope_theta": 10000.0}
-    with pytest.raises(InputError, match="'yarn'"):
-        check_gguf(model, words)
-    sliding = tiny_model("qwen2")
-    sliding.config.layer_types = ["full_attention", "sliding_attention"]
-    with pytest.raises(InputError, match="sliding window"):
-        check_gguf(sliding, words)
-    other = tiny_model()
-    other.config.hidden_act = "gelu"
-    with pytest.raises(InputError, match="activation 'gelu'"):
-        check_gguf(other, words)
-    with pytest.raises(InputError, match="a qwen2 with heads 64 wide"):
-        check_gguf(tiny_model("qwen2", head_dim=16), words)
-    with pytest.raises(InputError, match="a qwen3 with biases"):
-        check_gguf(tiny_model("qwen3", attention_bias=True), words)
+        check_gguf(tiny_model(), metaspace())
+    small: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
+    mistral = MistralConfig(**small, num_attention_heads=2)
+    rope = {"rope_type": "yarn", "rope_theta": 10000.0}
+    cases = [
+        (unlike(rope_parameters=rope), "'yarn'"),
+        (unlike("qwen2", layer_types=["full_attention", "sliding_attention"]), "sliding window"),
+        (unlike(hidden_act="gelu"), "activation 'gelu'"),
+        (tiny_model("qwen2", head_dim=16), "a qwen2 with heads 64 wide"),
+        (tiny_model("qwen3", attention_bias=True), "a qwen3 with biases"),
+        (AutoModelForCausalLM.from_config(mistral), "no GGUF of a mistral"),
+    ]
     for ends in ([], [1, 2, 3, 4]):
-        other = tiny_model()
-        other.generation_config = GenerationConfig(eos_token_id=ends)
-        with pytest.raises(InputError, match=f"with {len(ends)} tokens that end an answer"):
-            check_gguf(other, words)
-    other = AutoModelForCausalLM.from_config(
-        MistralConfig(
-            hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2
-        )
-    )
-    with pytest.raises(InputError, match="no GGUF of a mistral"):
-        check_gguf(other, words)
+        model = tiny_model()
+        model.generation_config = GenerationConfig(eos_token_id=ends)
+        cases.append((model, f"with {len(ends)} tokens that end an answer"))
+    for model, words in cases:
+        with pytest.raises(InputError, match=words):
+            check_gguf(model, tokenizer("chatml"))

@@ -1,32 +1,19 @@
 """A model folder loads completely in fp32 or not at all; only its end tokens steer sampling."""
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import GenerationConfig
 
 from assay.errors import InputError
 from assay.models.load import chat_end_token, end_token_ids, load_model, weight_fingerprint
 from assay.models.precision import choose_precision
 from tests.models.conftest import SaveModel
+from tests.models.edits import edit_json, edited_weights
 from tests.models.folders import CHAT, tiny_model, tiny_tokenizer
 
 FP32 = choose_precision("fp32", "cpu")
 END, START, IM_END = 256, 257, 258
-
-
-def edit_weights(folder: Path, edit: object) -> None:
-    file = folder / "model.safetensors"
-    state = load_file(file)
-    edit(state)  # type: ignore[operator]
-    save_file(state, file, metadata={"format": "pt"})
-
-
-def edit_json(file: Path, **changes: object) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -51,13 +38,10 @@ def test_bf16_shards_become_fp32_master_weights(save_model: SaveModel) -> None:
 
 def test_every_missing_unexpected_and_misshapen_key_stops_the_load(save_model: SaveModel) -> None:
     folder = save_model(tiny_model("qwen2", tied=False))
-
-    def spoil(state: dict[str, torch.Tensor]) -> None:
+    with edited_weights(folder / "model.safetensors") as state:
         del state["model.norm.weight"], state["model.layers.1.self_attn.q_proj.bias"]
         state["model.layers.9.mlp.up_proj.weight"] = torch.zeros(2)
         state["model.layers.0.mlp.up_proj.weight"] = torch.zeros(63, 32)
-
-    edit_weights(folder, spoil)
     with pytest.raises(InputError) as caught:
         load_model(folder, FP32)
     said = str(caught.value)
@@ -69,10 +53,9 @@ def test_every_missing_unexpected_and_misshapen_key_stops_the_load(save_model: S
 def test_a_shard_that_lost_a_key_of_the_index_stops_the_load(save_model: SaveModel) -> None:
     folder = save_model(tiny_model(), max_shard_size="20KB")
     shard = next(f for f in folder.glob("model-*.safetensors") if len(load_file(f)) > 1)
-    state = load_file(shard)
-    gone = sorted(state)[0]
-    del state[gone]
-    save_file(state, shard, metadata={"format": "pt"})
+    with edited_weights(shard) as state:
+        gone = sorted(state)[0]
+        del state[gone]
     with pytest.raises(InputError) as caught:
         load_model(folder, FP32)
     assert f"1 missing: {gone}" in str(caught.value)

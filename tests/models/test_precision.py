@@ -8,10 +8,6 @@ from assay.models.matmul import ProductSpeeds
 from assay.models.precision import choose_precision
 
 
-def with_cpu(monkeypatch: pytest.MonkeyPatch, **flags: bool) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: flags)
-
-
 @pytest.mark.parametrize(
     ("flags", "speed", "compute", "why"),
     [
@@ -22,7 +18,7 @@ def with_cpu(monkeypatch: pytest.MonkeyPatch, **flags: bool) -> None:
     ],
 )
 def test_a_cpu_computes_in_bf16_where_that_is_faster(monkeypatch, flags, speed, compute, why):
-    with_cpu(monkeypatch, **dict.fromkeys(flags, True))
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(flags, True))
     monkeypatch.setattr(precision, "product_speeds", lambda: ProductSpeeds(1.0, 1.0, speed))
     found = {"master": "float32", "compute": compute, "device": "cpu", "reason": why}
     assert choose_precision("auto", "cpu").record() == found

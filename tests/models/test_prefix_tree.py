@@ -5,10 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from transformers import PreTrainedModel
 
 import assay.models.prefix_tree as prefix_tree
 from assay.models.inference import inference_model
 from assay.models.prefix_tree import Scored, answer_logps
+from tests.models.test_scoring import plain_scores
 from tests.tiny import FAMILIES, tiny_model
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
@@ -18,16 +20,6 @@ pair = st.tuples(
     st.lists(few, min_size=1, max_size=12).map(tuple),
     st.lists(few, min_size=0, max_size=5).map(tuple),
 )
-
-
-def plain(model: nn.Module, pairs: list[Pair]) -> list[torch.Tensor]:
-    """Transformers' own forward, one pair at a time."""
-    found = []
-    for context, answer in pairs:
-        with torch.no_grad():
-            logits = model(torch.tensor([context + answer])).logits[0, len(context) - 1 : -1]
-        found.append(logits.log_softmax(-1)[range(len(answer)), list(answer)])
-    return found
 
 
 def fed(pairs: list[Pair]) -> int:
@@ -41,9 +33,10 @@ def scores(pairs: list[Pair], model: nn.Module, dtype: torch.dtype = torch.float
     return answer_logps(inference_model(model, dtype), contexts, answers)
 
 
-def largest_gap(model: nn.Module, pairs: list[Pair]) -> float:
+def largest_gap(model: PreTrainedModel, pairs: list[Pair]) -> float:
     gaps = [0.0]
-    for logps, expected in zip(scores(pairs, model).logps, plain(model, pairs), strict=True):
+    for pair, logps in zip(pairs, scores(pairs, model).logps, strict=True):
+        expected, _ = plain_scores(model, [pair], 1.0)
         assert len(logps) == len(expected)
         gaps += (torch.tensor(logps) - expected).abs().tolist()
     return max(gaps)

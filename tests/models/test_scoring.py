@@ -28,14 +28,18 @@ def plain_scores(
     return torch.cat(logps), torch.cat(entropies)
 
 
+def flat(sequences: list[Sequence]) -> tuple[list[tuple[int, ...]], torch.Tensor, torch.Tensor]:
+    """The contexts, all actions in a row, and where those of each sequence begin."""
+    actions_S = torch.tensor([a for _, actions in sequences for a in actions])
+    offsets_N1 = torch.tensor([0] + [len(actions) for _, actions in sequences]).cumsum(0)
+    return [context for context, _ in sequences], actions_S, offsets_N1
+
+
 def shared_scores(
     model: PreTrainedModel, sequences: list[Sequence], temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    actions_S = torch.tensor([a for _, actions in sequences for a in actions])
-    offsets_N1 = torch.tensor([0] + [len(actions) for _, actions in sequences]).cumsum(0)
-    contexts = [context for context, _ in sequences]
     logps_S, entropy_S = score_actions(
-        model, contexts, actions_S, offsets_N1, temperature=temperature, entropy=True
+        model, *flat(sequences), temperature=temperature, entropy=True
     )
     assert entropy_S is not None
     return logps_S, entropy_S
@@ -113,16 +117,10 @@ def test_turns_that_go_on_from_each_other_are_computed_once_and_scored_alike(fam
             turns.append((context, actions))
     # Same beginning, other actions: not a continuation.
     turns.append(((*turns[0][0], 99, *turns[0][1], 7), (50,)))
-    contexts = [context for context, _ in turns]
-    actions_S = torch.tensor([a for _, actions in turns for a in actions])
-    offsets_N1 = torch.tensor([0] + [len(actions) for _, actions in turns]).cumsum(0)
-    together, _ = score_actions(model, contexts, actions_S, offsets_N1)
-    apart = [
-        score_actions(model, [context], torch.tensor(actions), torch.tensor([0, len(actions)]))[0]
-        for context, actions in turns
-    ]
+    together, _ = score_actions(model, *flat(turns))
+    apart = [score_actions(model, *flat([turn]))[0] for turn in turns]
     torch.testing.assert_close(together, torch.cat(apart), atol=1e-6, rtol=0)
-    laid = lay_out(contexts, actions_S, offsets_N1)
+    laid = lay_out(*flat(turns))
     chains = [len(turns[2][0]) + 1, len(turns[5][0]) + 1]
     shared, alone = len(turns[0][0]), len(turns[6][0])
     assert len(laid.tokens_T) == sum(chains) - shared + alone
@@ -133,10 +131,7 @@ def test_turns_that_go_on_from_each_other_are_computed_once_and_scored_alike(fam
 def test_moments_are_those_of_the_whole_distribution(family, moments) -> None:
     model, temperature = tiny_model(family), 0.7
     sequences = [((5, 6, 7), (8, 9)), ((5, 6, 7), (10, 11, 12)), ((20, 21), (22,))]
-    contexts, actions = zip(*sequences, strict=True)
-    offsets_N1 = torch.tensor([0, *map(len, actions)]).cumsum(0)
-    flat_S = torch.tensor([token for tail in actions for token in tail])
-    logps_S, entropy_S, variance_S = moments(model, contexts, flat_S, offsets_N1, temperature)
+    logps_S, entropy_S, variance_S = moments(model, *flat(sequences), temperature)
     expected_S, entropies_S = plain_scores(model, sequences, temperature)
     torch.testing.assert_close(logps_S, expected_S.detach(), atol=1e-4, rtol=0)
     torch.testing.assert_close(entropy_S, entropies_S.detach(), atol=1e-4, rtol=0)

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from benchmarks.families import tiny_family
-from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     GPT2Config,
@@ -25,6 +23,7 @@ from assay.models.load import check_loadable, least_weights, load_model
 from assay.models.precision import choose_precision
 from assay.models.supported import read_config, refuse_untrainable, why_plain
 from tests.models.conftest import SaveModel
+from tests.models.edits import edit_json, edited_weights
 from tests.models.folders import SIZES, tiny_model
 
 FP32 = choose_precision("fp32", "cpu")
@@ -46,11 +45,6 @@ def qwen2(windowed: bool) -> Qwen2ForCausalLM:
 def gpt2() -> GPT2LMHeadModel:
     sizes: dict[str, Any] = {"vocab_size": 259, "n_embd": 32, "n_layer": 2, "n_head": 4}
     return GPT2LMHeadModel(GPT2Config(**sizes, eos_token_id=256, bos_token_id=256))
-
-
-def edit(folder: Path, **changes: object) -> None:
-    file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 def refusal(folder: Path) -> InputError:
@@ -116,7 +110,8 @@ def test_positions_that_depend_on_the_longest_row_are_refused_on_both_paths(
     folder = save_model(tiny_family("olmo2"))
     factors = {"long_factor": [1.0] * 4, "short_factor": [1.0] * 4}
     rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 2.0, **factors}
-    edit(folder, rope_parameters=rope | {"original_max_position_embeddings": 64})
+    rope["original_max_position_embeddings"] = 64
+    edit_json(folder / "config.json", rope_parameters=rope)
     assert isinstance(refusal(folder), InputError)
 
 
@@ -139,7 +134,7 @@ def test_a_config_of_which_no_model_can_be_made_is_refused(
     save_model: SaveModel, field: str, value: object
 ) -> None:
     folder = save_model(tiny_model())
-    edit(folder, **{field: value})
+    edit_json(folder / "config.json", **{field: value})
     assert str(folder / "config.json") in str(refusal(folder))
 
 
@@ -156,7 +151,8 @@ def test_a_config_that_is_no_json_object_is_refused(save_model: SaveModel, conte
 
 def test_code_that_came_with_a_model_is_not_run(save_model: SaveModel) -> None:
     folder = save_model(tiny_model())
-    edit(folder, auto_map={"AutoConfig": "own.C", "AutoModelForCausalLM": "own.M"})
+    own = {"AutoConfig": "own.C", "AutoModelForCausalLM": "own.M"}
+    edit_json(folder / "config.json", auto_map=own)
     (folder / "own.py").write_text("raise SystemExit('run')\n")
     load_model(folder, FP32)
 
@@ -176,7 +172,7 @@ def test_an_absurd_size_is_refused_before_any_layer_is_made(
     words: str,
 ) -> None:
     folder = save_model(tiny_model())
-    edit(folder, **changes)
+    edit_json(folder / "config.json", **changes)
     monkeypatch.setattr(load, "load_strictly", None)
     with pytest.raises(InputError, match=words):
         load_model(folder, FP32)
@@ -197,32 +193,21 @@ def test_weights_that_do_not_fit_into_memory_are_not_loaded(
 def test_dropout_in_attention_is_sampled_and_not_trained(save_model: SaveModel) -> None:
     folder = save_model(tiny_model())
     refuse_untrainable(read_config(folder), folder / "config.json")
-    edit(folder, attention_dropout=0.1)
+    edit_json(folder / "config.json", attention_dropout=0.1)
     with pytest.raises(InputError, match="attention_dropout"):
         refuse_untrainable(read_config(folder), folder / "config.json")
     # The plain path trains without it.
     plain = save_model(tiny_family("olmo2"), "plain")
-    edit(plain, attention_dropout=0.1)
+    edit_json(plain / "config.json", attention_dropout=0.1)
     refuse_untrainable(read_config(plain), plain / "config.json")
-
-
-def change_weight(folder: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    file = folder / "model.safetensors"
-    state = load_file(file)
-    state[name] = change(state[name])
-    save_file(state, file, metadata={"format": "pt"})
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_one_weight_that_is_not_finite_is_named(save_model: SaveModel, value: float) -> None:
     folder = save_model(tiny_model())
     name = "model.layers.1.mlp.up_proj.weight"
-
-    def spoil(tensor: torch.Tensor) -> torch.Tensor:
-        tensor[5, 3] = value
-        return tensor
-
-    change_weight(folder, name, spoil)
+    with edited_weights(folder / "model.safetensors") as state:
+        state[name][5, 3] = value
     with pytest.raises(InputError, match=f"not finite: {name} "):
         load_model(folder, FP32)
 

@@ -4,7 +4,6 @@ peft's logits over its own unmerged adapters are the truth; folders are read bac
 strict loader.
 """
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import peft
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from assay.errors import InputError
@@ -22,6 +21,7 @@ from assay.models.supported import read_config
 from assay.models.taken_over import PROBED, open_theirs, refuse_unlike, whole
 from assay.models.weight_files import save_weights
 from tests.few import few
+from tests.models.edits import edit_json, edited_weights
 from tests.models.folders import tiny_model
 
 IDS = torch.arange(3, 250, 5)[None]
@@ -155,16 +155,14 @@ def test_a_configuration_that_does_not_fit_the_weights_is_refused(
 ) -> None:
     folder, _ = adapter(tmp_path, LORA(target_modules=QV))
     keys, words = CHANGED[change]
-    file = folder / "adapter_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | keys))
+    edit_json(folder / "adapter_config.json", **keys)
     with pytest.raises(InputError, match=words):
         open_theirs(folder, tiny_model)
 
 
 def test_a_setting_of_a_later_peft_that_is_off_is_no_obstacle(tmp_path: Path) -> None:
     folder, want = adapter(tmp_path, LORA(target_modules=QV))
-    file = folder / "adapter_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"use_more": False}))
+    edit_json(folder / "adapter_config.json", use_more=False)
     with torch.no_grad():
         assert torch.equal(open_theirs(folder, tiny_model)(IDS).logits, want)
 
@@ -180,9 +178,7 @@ def test_a_pickled_adapter_is_not_opened(tmp_path: Path) -> None:
 
 def test_whole_weights_that_lack_a_tensor_are_refused(tmp_path: Path) -> None:
     save_weights(tiny_model(), tmp_path)
-    weights = tmp_path / "model.safetensors"
-    state = load_file(weights)
-    del state["model.layers.1.mlp.up_proj.weight"]
-    save_file(state, weights, metadata={"format": "pt"})
+    with edited_weights(tmp_path / "model.safetensors") as state:
+        del state["model.layers.1.mlp.up_proj.weight"]
     with pytest.raises(InputError, match=r"1 missing: model\.layers\.1\.mlp\.up_proj\.weight"):
         open_theirs(tmp_path, tiny_model)

@@ -19,6 +19,7 @@ from assay.engines.environments import ask
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.models.weight_files import save_weights
+from tests.models.read_by_transformers import readings
 
 SCRIPT = Path(__file__).with_name("read_by_transformers.py")
 TEXT = "Hello  wörld 天 \n <|im_start|>user\n don't , . é"
@@ -103,24 +104,8 @@ def asked(folders: dict[str, Path], step: int = 1) -> dict[str, Any]:
 
 def expected(model: Any, tokenizer: Any, step: int = 1) -> dict[str, Any]:
     """What Transformers 5 reads."""
-    ids = torch.tensor([IDS])
-    with torch.no_grad():
-        table = model(ids).logits[0].log_softmax(-1)
-        written = model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False
-        )
-    tokens = tokenizer(TEXT)["input_ids"]
-    messages = [{"role": "user", "content": "hi"}]
-    template = tokenizer.chat_template is not None
-    return {
-        "logps": table[:, ::step].tolist(),
-        "greedy": written[0, len(IDS) :].tolist(),
-        "tokens": tokens,
-        "decoded": tokenizer.decode(tokens),
-        "chat": tokenizer.apply_chat_template(messages, tokenize=False) if template else None,
-        "specials": sorted(tokenizer.all_special_tokens),
-        "dtype": "torch.float32",
-    }
+    request = {"ids": IDS, "text": TEXT, "step": step}
+    return readings(model, tokenizer, request) | {"dtype": "torch.float32"}
 
 
 def differing(read: dict[str, Any], wanted: dict[str, Any]) -> list[str]:

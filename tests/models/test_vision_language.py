@@ -48,6 +48,12 @@ def loaded(root) -> dict[str, VisionLanguage]:
     return {kind: load_vision_language(root / kind, FP32) for kind in KINDS}
 
 
+def pictures(model: VisionLanguage, *messages: Message) -> list[Any]:
+    """Those of the messages, read for the model."""
+    parts = images_in(messages)
+    return [read_picture(model, part.sha256, picture_of(part)) for part in parts]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_prompts_have_the_tokens_of_transformers_own_processor(loaded, kind) -> None:
     model = loaded[kind]
@@ -58,7 +64,7 @@ def test_prompts_have_the_tokens_of_transformers_own_processor(loaded, kind) -> 
             Message("assistant", "red"),
             shown(real_image(1), "And\n\nhere?"),
         )
-        images = [read_picture(model, p.sha256, picture_of(p)) for p in images_in(asked)]
+        images = pictures(model, *asked)
         tokens = model.renderer.prompt(asked, [image.written for image in images])
         expected = processed(kind, asked)["input_ids"][0].tolist()
         assert list(tokens) == expected
@@ -69,8 +75,7 @@ def test_prompts_have_the_tokens_of_transformers_own_processor(loaded, kind) -> 
 def test_an_image_has_as_many_features_as_its_grid_asks_for(loaded, kind) -> None:
     found = set()
     for box in SIZES:
-        (part,) = images_in([shown(real_image(0, box), "?")])
-        image = read_picture(loaded[kind], part.sha256, picture_of(part))
+        (image,) = pictures(loaded[kind], shown(real_image(0, box), "?"))
         assert len(image_features(loaded[kind], image)) == image.tokens
         found.add(image.tokens)
     assert len(found) > 1
@@ -79,8 +84,7 @@ def test_an_image_has_as_many_features_as_its_grid_asks_for(loaded, kind) -> Non
 @pytest.mark.parametrize("change", [-1, 1])
 def test_a_grid_that_the_vision_model_does_not_follow_is_an_error(loaded, change) -> None:
     model = loaded["qwen2_5_vl"]
-    (part,) = images_in([shown(real_image(0), "?")])
-    image = read_picture(model, part.sha256, picture_of(part))
+    (image,) = pictures(model, shown(real_image(0), "?"))
     wrong = type(image)(image.sha256, image.written, image.tokens + change, image.inputs)
     with pytest.raises(RunFailure, match=f"asks for {image.tokens + change} image tokens"):
         image_features(model, wrong)
@@ -89,8 +93,7 @@ def test_a_grid_that_the_vision_model_does_not_follow_is_an_error(loaded, change
 def test_a_prompt_without_all_tokens_of_its_images_is_never_computed(loaded) -> None:
     model = loaded["smolvlm"]
     asked = (shown(real_image(0), "?"),)
-    (part,) = images_in(asked)
-    image = read_picture(model, part.sha256, picture_of(part))
+    (image,) = pictures(model, *asked)
     tokens = model.renderer.prompt(asked, [image.written])
     features = [image_features(model, image)]
     last = len(tokens) - 1 - tokens[::-1].index(model.image_token)
@@ -131,8 +134,7 @@ def test_the_scores_of_a_batch_are_those_of_each_sequence_in_other_orders_and_si
     asked = [(shown(real_image(n % 3), "What is it? " * (1 + n % 2)),) for n in range(5)]
     readings = []
     for n, each in enumerate(asked):
-        (part,) = images_in(each)
-        image = read_picture(model, part.sha256, picture_of(part))
+        (image,) = pictures(model, *each)
         tokens = (*model.renderer.prompt(each, [image.written]), n)
         features = [image_features(model, image)]
         readings.append(reading(model, tokens, [image], features, len(tokens) - 1))

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from assay.errors import InputError
 from assay.models.load import weight_fingerprint
 from assay.models.lora import LoraOptions
 from assay.models.weight_files import load_weights, save_weights
 from tests.models.adapters import adapted
+from tests.models.edits import edited_weights
 from tests.models.folders import tiny_model
 
 
@@ -73,11 +74,9 @@ def test_an_incomplete_adapter_names_the_file(tmp_path: Path, name: str) -> None
 
 def test_an_adapter_with_a_key_too_few_or_too_many_is_refused(tmp_path: Path) -> None:
     save_weights(lora_model(std=0.1), tmp_path)
-    file = tmp_path / "adapter_model.safetensors"
-    state = load_file(file)
-    gone = sorted(state)[0]
-    state["base_model.model.extra"] = state.pop(gone)
-    save_file(state, file)
+    with edited_weights(tmp_path / "adapter_model.safetensors") as state:
+        gone = sorted(state)[0]
+        state["base_model.model.extra"] = state.pop(gone)
     model = lora_model()
     before = weight_fingerprint(model)
     with pytest.raises(InputError) as caught:
@@ -103,10 +102,9 @@ def test_a_checkpoint_with_a_weight_that_is_no_number_is_named_and_not_loaded(
 ) -> None:
     save_weights(make(), tmp_path)
     (file,) = tmp_path.glob("*.safetensors")
-    state = load_file(file)
-    spoiled = sorted(state)[1]
-    state[spoiled].view(-1)[3] = value
-    save_file(state, file, metadata={"format": "pt"})
+    with edited_weights(file) as state:
+        spoiled = sorted(state)[1]
+        state[spoiled].view(-1)[3] = value
     model = make()
     before = weight_fingerprint(model)
     with pytest.raises(InputError, match=f"not finite: {re.escape(spoiled)}"):

@@ -80,26 +80,6 @@ def one_token(name: str, ratio: float, advantage: float, clip: Clip):
     return answer.loss_S.item(), slope, tuple(int(flag.item()) for flag in flags)
 
 
-def test_cispo_keeps_the_gradient_of_clipped_tokens():
-    _, slope, flags = one_token("cispo", 10.0, 1.0, Clip(1.0, 4.0))
-    assert slope == pytest.approx(-5.0)
-    assert flags == (0, 1, 0)
-    _, slope, flags = one_token("cispo", 0.01, 1.0, Clip(1.0, 4.0))
-    assert slope == pytest.approx(-0.01)
-    assert flags == (0, 0, 0)
-
-
-def test_gspo_clips_an_episode_as_one():
-    old_S = torch.tensor([-1.0, -1.0, -1.0, -1.0])
-    # One large ratio and its inverse: the episode's mean ratio is 1 and nothing is clipped.
-    logps_S = torch.tensor([1.0, -3.0, -0.9, -0.9])
-    episode_S = torch.tensor([0, 0, 1, 1])
-    batch = TokenBatch(logps_S, old_S, torch.ones(4), torch.ones(4).bool(), episode_S)
-    answer = LOSSES["gspo"](batch, Clip(0.05, 0.05))
-    torch.testing.assert_close(answer.loss_S, torch.tensor([-1.0, -1.0, -1.05, -1.05]))
-    assert answer.clip_high_S.tolist() == [0, 0, 1, 1]
-
-
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_hopeless_ratios_stay_finite_in_float32(name):
     logps_S = torch.tensor([-1.0], requires_grad=True)
@@ -116,10 +96,3 @@ def test_log_ratios_are_held_at_20_and_those_of_a_sequence_at_10():
     assert one_token("gspo", ratio, -1.0, Clip())[:2] == (pytest.approx(math.exp(10)), 0)
     low = one_token("ppo_clip", 1 / ratio, 1.0, Clip())
     assert low[:2] == (pytest.approx(-math.exp(-20)), 0)
-
-
-def test_sapo_reads_the_steepness_of_the_advantage_s_sign():
-    up = one_token("sapo", 1.7, 1.0, Clip(tau_positive=2.0, tau_negative=9.0))[0]
-    assert up == pytest.approx(-2 / (1 + math.exp(-2 * 0.7)))
-    down = one_token("sapo", 1.7, -1.0, Clip(tau_positive=9.0, tau_negative=2.0))[0]
-    assert down == pytest.approx(-up)

@@ -1,20 +1,19 @@
 """Overlong punishment and entropy masks: TRL's own rows, and edges that they leave out."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from assay.train.pair_choice import overlong_punishment
+from tests.json_lines import json_lines
 
 
-def rows(shared: Path, function: str) -> list[dict[str, Any]]:
-    path = shared / "data" / "oracle" / "trl_fixture_rows.jsonl"
-    every = [json.loads(line) for line in path.read_text().splitlines()]
+def trl_rows(shared: Path, function: str) -> list[dict[str, Any]]:
+    every = json_lines(shared / "data" / "oracle" / "trl_fixture_rows.jsonl")
     return [row for row in every if row["function"] == function]
 
 
 def test_overlong_punishment_agrees_with_trl(shared: Path):
-    checked = rows(shared, "soft_overlong_punishment")
+    checked = trl_rows(shared, "soft_overlong_punishment")
     for row in checked:
         params = row["params"]
         value = overlong_punishment(

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.json_lines import json_lines
+
 CRITICS = {
     "compute_gae_advantage_return",
     "compute_value_loss",
@@ -16,8 +18,7 @@ CRITICS = {
 
 def rows(shared: Path, family: str) -> list[dict[str, Any]]:
     """The rows of one family, those that belong to critics left out."""
-    path = shared / "data" / "oracle" / "verl_numeric_fixtures.jsonl"
-    every = [json.loads(line) for line in path.read_text().splitlines()]
+    every = json_lines(shared / "data" / "oracle" / "verl_numeric_fixtures.jsonl")
     return [r for r in every if r["family"] == family and r["function"] not in CRITICS]
 
 

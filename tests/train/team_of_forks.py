@@ -201,14 +201,12 @@ def batches(
     groups = random_groups(3, SIZES)
     episodes = [e for group in groups for e in group]
     if method == "sft":
-        return [
-            likelihood_batch(episodes[n::minibatches]) for n in range(minibatches)
-        ], NllObjective()
+        parts = [likelihood_batch(episodes[n::minibatches]) for n in range(minibatches)]
+        return parts, NllObjective()
     if method == "rce":
         halves = [groups[n::minibatches] for n in range(minibatches)]
-        return [
-            weighted_batch([e for g in half for e in g], 0.5, 1.0) for half in halves
-        ], NllObjective()
+        parts = [weighted_batch([e for g in half for e in g], 0.5, 1.0) for half in halves]
+        return parts, NllObjective()
     if method == "dpo":
         packed = pair_batch(choose_pairs(groups, Pairs(), 0), "plain")
         with policy.reference():
@@ -221,8 +219,8 @@ def batches(
     return [moved(packed) for packed in updates], objective
 
 
-def moved(packed: Packed) -> Packed:
+def moved(packed: Packed, seed: int = 1, step: float = 0.1) -> Packed:
     """The batch as if the policy had moved since: ratios are not 1, and some are clipped."""
     assert packed.old_S is not None
-    step_S = 0.1 * torch.randn(len(packed.old_S), generator=torch.Generator().manual_seed(1))
+    step_S = step * torch.randn(len(packed.old_S), generator=torch.Generator().manual_seed(seed))
     return packed.with_tokens(old_S=packed.old_S + step_S)

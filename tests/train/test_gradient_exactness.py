@@ -28,6 +28,7 @@ from tests.exact import exact_model, in_float64, random_groups
 from tests.few import few
 from tests.tiny import FAMILIES, tiny_model
 from tests.train import toys
+from tests.train.team_of_forks import moved
 
 FP32 = choose_precision("fp32", "cpu")
 SIZES = [(16, 1, 5), (1, 2), (7, 11), (3,), (2, 4, 8)]
@@ -70,14 +71,6 @@ def batch(policy: LanguagePolicy, preset_name: str, seed: int) -> tuple[Packed, 
     groups = random_groups(seed, SIZES[seed % len(SIZES)])
     (packed,), _, _ = method.updates(policy, groups, GroupChoice(tuple(range(len(groups)))))
     return moved(packed, seed, min(0.1, preset.clip.high)), objective
-
-
-def moved(packed: Packed, seed: int, step: float) -> Packed:
-    """The batch as if the policy had moved since: ratios are not 1, and some are clipped."""
-    generator = torch.Generator().manual_seed(seed)
-    assert packed.old_S is not None
-    step_S = step * torch.randn(len(packed.old_S), generator=generator)
-    return packed.with_tokens(old_S=packed.old_S + step_S)
 
 
 def shared(policy: LanguagePolicy, packed: Packed, objective: GrpoObjective):

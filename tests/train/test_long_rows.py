@@ -22,6 +22,7 @@ from assay.rollout.policies.language import LanguagePolicy
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.update import accumulate, largest_micro_batch, micro_batches
 from tests.tiny import VOCABULARY, tiny_model
+from tests.train.test_update import Priced
 
 FP32 = choose_precision("fp32", "cpu")
 LENGTHS = [(3, 9), (40, 60), (1, 1), (17, 2), (2, 33), (90, 70)]
@@ -55,11 +56,6 @@ def alone(episodes: Sequence[Episode], family: str) -> tuple[float, dict[str, Te
         loss.backward()
         total += float(loss.detach())
     return total, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-
-
-class Priced:
-    def context_cost(self, context: Sequence[int]) -> int:
-        return len(context)
 
 
 def cut(packed: Packed, budget: int) -> list[Packed]:

@@ -1,16 +1,20 @@
 """A part of an algorithm that is set records what it did; one that is not set, nothing."""
 
-from assay.data.episode import Episode, Reward, Turn
+from typing import Any
+
+from assay.data.episode import Reward
 from assay.rl.losses import Clip
 from assay.rl.objectives import GrpoObjective
+from assay.train.grpo import Grpo
 from assay.train.likelihood import Rce
 from assay.train.sampled_groups import StoredGroups
 from assay.train.update import constant
 from tests.train import toys
+from tests.train.test_group_choice import group
 from tests.train.test_methods import grpo, run
 
 
-def written(method, steps: int = 4, **settings: float) -> list[dict[str, float]]:
+def written(method, steps: int = 4, **settings: Any) -> list[dict[str, float]]:
     return run(method, steps, **settings)[1].lines
 
 
@@ -43,21 +47,12 @@ def test_masked_completions_and_replaced_groups_are_counted() -> None:
 
 
 def test_a_curriculum_counts_the_candidates_that_it_leaves_out() -> None:
-    groups = tuple(
-        tuple(
-            Episode(
-                f"q{i}#{a}", f"q{i}", (Turn(toys.query(i), (a,), (True,)),), Reward(float(a == 1))
-            )
-            for a in range(toys.CANDIDATES)
-        )
-        for i in range(8)
-    )
+    rewards = [float(a == 1) for a in range(toys.CANDIDATES)]
+    groups = tuple(tuple(group(i, rewards)) for i in range(8))
     for best, expected in (((2,), 1 - 2 / toys.CANDIDATES), ((toys.CANDIDATES,), 0.0), ((), None)):
         method = Rce(StoredGroups(groups, 4, 0), constant(1.0), 1.0, toys.decode, best)
         (line,) = written(method, 1)
         assert line.get("left_out_share") == expected
         stream = StoredGroups(groups, 4, 0, None, best)
-        stored = grpo()
-        stored = type(stored)(stream, toys.settings(), GrpoObjective(), toys.decode)
-        (line,) = written(stored, 1)
+        (line,) = written(Grpo(stream, toys.settings(), GrpoObjective(), toys.decode), 1)
         assert line.get("left_out_share") == expected

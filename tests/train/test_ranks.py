@@ -22,6 +22,7 @@ from tests.exact import random_groups
 from tests.train.team_of_forks import POLICIES, SIZES, Case, Forks, batches, optimizer_of, team_of
 from tests.train.toys import CandidatePolicy, query
 
+SETTINGS = {"micro_tokens": 60, "clip_norm": 1.0}
 BUDGETS = (60, 10**6)
 """Micro-batches of a few turns, and one of everything."""
 
@@ -111,9 +112,8 @@ def test_ten_updates_by_the_same_answers_end_at_the_weights_of_one_process(
     updates, objective = batches(alone, "ppo_clip", "token_mean", 2)
     with two.opened(Case("full", sharded=sharded)) as ranked:
         for packed in [*updates] * 5:
-            settings = {"micro_tokens": 60, "clip_norm": 1.0}
-            update(alone, packed, objective, own, **settings)
-            update(ranked, packed, objective, ranked.member.optimizer, **settings)
+            update(alone, packed, objective, own, **SETTINGS)
+            update(ranked, packed, objective, ranked.member.optimizer, **SETTINGS)
         found = ranked.call("weights", [None, None])[0]
     for name, weight in alone.module.named_parameters():
         off, way = (found[name] - weight).norm(), (weight - start[name]).norm()
@@ -125,22 +125,20 @@ def test_a_gradient_that_is_not_finite_moves_no_rank(two: Forks) -> None:
     broken = updates[0].with_tokens(weight_S=updates[0].weight_S * torch.inf)
     with two.opened(Case("lora")) as ranked:
         before = {n: p.clone() for n, p in ranked.module.named_parameters()}
-        settings = {"micro_tokens": 60, "clip_norm": 1.0}
-        found = update(ranked, broken, objective, ranked.member.optimizer, **settings)
+        found = update(ranked, broken, objective, ranked.member.optimizer, **SETTINGS)
         assert not found.stepped
         assert all(torch.equal(p, before[n]) for n, p in ranked.module.named_parameters())
-        after = update(ranked, updates[0], objective, ranked.member.optimizer, **settings)
+        after = update(ranked, updates[0], objective, ranked.member.optimizer, **SETTINGS)
         assert after.stepped
 
 
 def test_a_rank_whose_optimizer_does_something_else_is_caught_in_its_first_step(two: Forks) -> None:
     updates, objective = batches(POLICIES["full"](), "sft", "token_mean", 1)
-    settings = {"micro_tokens": 60, "clip_norm": 1.0}
     with (
         pytest.raises(RunFailure, match=r"update: rank 1 .* rank 0, first in model\."),
         two.opened(Case("full", fault="stray")) as ranked,
     ):
-        update(ranked, updates[0], objective, ranked.member.optimizer, **settings)
+        update(ranked, updates[0], objective, ranked.member.optimizer, **SETTINGS)
 
 
 def test_a_rank_with_another_frozen_weight_is_caught_before_the_first_step(two: Forks) -> None:
@@ -156,13 +154,12 @@ def test_ranks_take_over_weights_and_moments_of_rank_0(two: Forks) -> None:
     alone = POLICIES["lora"]()
     own = optimizer_of(alone)
     updates, objective = batches(alone, "sft", "token_mean", 2)
-    settings = {"micro_tokens": 60, "clip_norm": 1.0}
-    update(alone, updates[0], objective, own, **settings)
+    update(alone, updates[0], objective, own, **SETTINGS)
     again = POLICIES["lora"]()
     again.module.load_state_dict(alone.module.state_dict())
-    update(alone, updates[1], objective, own, **settings)
+    update(alone, updates[1], objective, own, **SETTINGS)
     with two.opened(Case("lora"), again, moments(again, updates[0], objective)) as ranked:
-        update(ranked, updates[1], objective, ranked.member.optimizer, **settings)
+        update(ranked, updates[1], objective, ranked.member.optimizer, **SETTINGS)
     for name, weight in alone.module.named_parameters():
         torch.testing.assert_close(again.module.get_parameter(name), weight, atol=1e-9, rtol=0)
 

@@ -45,11 +45,13 @@ def episodes(groups: int, group: int, turns: int, seed: int) -> list[Episode]:
     return found
 
 
-def gradient(packed, objective, budget: int) -> tuple[list[torch.Tensor], float, dict[str, float]]:
+def gradient(
+    packed, objective, budget: int, clip_norm: float = 1e9
+) -> tuple[list[torch.Tensor], float, dict[str, float]]:
     policy = language_policy()
     optimizer = torch.optim.SGD(policy.module.parameters(), lr=1.0)
     before = [p.detach().clone() for p in policy.module.parameters()]
-    result = update(policy, packed, objective, optimizer, micro_tokens=budget, clip_norm=1e9)
+    result = update(policy, packed, objective, optimizer, micro_tokens=budget, clip_norm=clip_norm)
     # With rate 1 the step is the gradient itself.
     found = [b - p.detach() for b, p in zip(before, policy.module.parameters(), strict=True)]
     return found, result.grad_norm, result.totals.sums
@@ -175,10 +177,6 @@ def test_a_long_prompt_is_not_computed_for_each_completion(prompt, budget, expec
 def test_gradients_are_clipped_to_the_norm():
     batch = pack(episodes(1, 2, 1, seed=0)).with_tokens(advantage_S=None)
     batch = batch.with_tokens(advantage_S=torch.ones(len(batch.actions_S)))
-    policy = language_policy()
-    before = [p.detach().clone() for p in policy.module.parameters()]
-    optimizer = torch.optim.SGD(policy.module.parameters(), lr=1.0)
-    result = update(policy, batch, GrpoObjective(), optimizer, micro_tokens=4096, clip_norm=0.01)
-    assert result.grad_norm > 0.01
-    moved = [b - p.detach() for b, p in zip(before, policy.module.parameters(), strict=True)]
-    assert float(torch.stack([m.norm() for m in moved]).norm()) == pytest.approx(0.01, rel=1e-4)
+    clipped, norm, _ = gradient(batch, GrpoObjective(), 4096, clip_norm=0.01)
+    assert norm > 0.01
+    assert float(torch.stack([m.norm() for m in clipped]).norm()) == pytest.approx(0.01, rel=1e-4)

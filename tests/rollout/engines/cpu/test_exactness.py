@@ -69,7 +69,7 @@ def test_in_float64_a_completion_is_its_seeds_whatever_else_is_in_the_batch(
 
 
 @models
-def test_log_probs_of_the_rollout_are_those_of_the_training_forward(family, adapter):
+def test_log_probs_and_entropies_of_the_rollout_are_those_of_the_training_forward(family, adapter):
     policy = LanguagePolicy(exact_model(family, adapter), FP32, ENDS)
     for seed, groups in enumerate([(1,), (16, 1), (3, 8, 2)]):
         asked = requests(seed, groups)
@@ -81,8 +81,11 @@ def test_log_probs_of_the_rollout_are_those_of_the_training_forward(family, adap
         episodes = [Episode(str(n), str(n), (turn,)) for n, turn in enumerate(turns)]
         packed = pack(episodes, 0.7)
         assert packed.behaviour_S is not None
-        scored_S = policy.score(packed).logps_S.detach()
-        torch.testing.assert_close(packed.behaviour_S, scored_S, atol=2e-5, rtol=0)
+        scores = policy.score(packed, entropy=True)
+        torch.testing.assert_close(packed.behaviour_S, scores.logps_S.detach(), atol=2e-5, rtol=0)
+        entropy_S = torch.tensor([x for turn in turns for x in turn.entropies or ()])
+        assert scores.entropy_S is not None
+        torch.testing.assert_close(entropy_S, scores.entropy_S.detach(), atol=2e-5, rtol=0)
 
 
 @models
