@@ -3,12 +3,15 @@
     python -m benchmarks.data --rows 600
 
 Rows like those of report 000, made here: conversations of 32 messages with twelve tools and 6,600
-to 8,900 tokens; 14,000 of them are 377 MB of JSONL. The baseline is what TRL's SFTTrainer maps over
+to 8,900 tokens; 14,000 of them are 411 MB of JSONL. The baseline is what TRL's SFTTrainer maps over
 such rows: `apply_chat_template` to text, then the tokenizer, once for each row; it is timed on the
-first rows. Measured against it, in CPU-seconds of all processes and the most memory of the first:
-`assay check` of an SFT stage, which reads, renders and checks all rows, and the same again with
-another seed; what a check of eight rows costs is taken off. SmolLM2's tokenizer, its template by
-`hermes`, or Qwen3's. Results lie in `benchmarks/results/data`.
+first rows, by a process on each core, before the commands and behind them. Measured against it, in
+CPU-seconds of all processes and the most memory of the first: `assay check` of an SFT stage, which
+reads, renders and checks all rows, and the same again with another seed; what a check of eight rows
+costs is taken off. Python keeps its bytecode between commands, as it does for users. With `--trl`,
+TRL prepares the rows, too (`benchmarks.trl_rows`). SmolLM2's tokenizer, its template by `hermes` or
+Qwen3's, which rewrites earlier answers: trained on the last one, or on each in a turn of its own.
+Results lie in `benchmarks/results/data`.
 """
 
 import json
@@ -19,8 +22,9 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from assay.data.renderings.rendering import Renderer, chat_template
 from assay.data.renderings.template import qwen_template
+from benchmarks.environments import environment
 from benchmarks.models import model_folder
 from benchmarks.results import machine, save_result
 
@@ -59,7 +64,7 @@ format = "messages"
 method = "sft"
 data = "talks"
 rendering = "{rendering}"
-loss_on = "all"
+loss_on = "{loss_on}"
 epochs = 1
 """
 
@@ -98,65 +103,88 @@ def conversation(number: int) -> dict[str, Any]:
     return {"messages": messages, "tools": tools}
 
 
-def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """CPU-seconds of a call in this process, and what it returns."""
-    begin = time.process_time()
-    value = work()
-    return time.process_time() - begin, value
-
-
-def one_pass(tokenizer: Any, file: Path, template: str) -> list[int]:
-    """The token counts of all rows, read and written as SFTTrainer does."""
-    counts = []
+def one_pass(tokenizer: Any, file: Path, template: str) -> tuple[float, list[int]]:
+    """CPU-seconds of reading and writing all rows as SFTTrainer does, and their token counts."""
+    begin, counts = time.process_time(), []
     for line in file.open(encoding="utf-8"):
         row = json.loads(line)
         text = tokenizer.apply_chat_template(
             row["messages"], tools=row["tools"], chat_template=template, tokenize=False
         )
         counts.append(len(tokenizer(text, add_special_tokens=False)["input_ids"]))
-    return counts
+    return time.process_time() - begin, counts
 
 
-def lab(place: Path, tokenizer: Any, rendering: str) -> None:
+def passes(*about: Any) -> tuple[float, list[int]]:
+    """`one_pass` of a process on each core: the mean of their CPU-seconds for a row."""
+    cores = len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(cores, get_context("fork")) as pool:
+        made = [each.result() for each in [pool.submit(one_pass, *about) for _ in range(cores)]]
+    return sum(cpu for cpu, _ in made) / cores / len(made[0][1]), made[0][1]
+
+
+def lab(place: Path, tokenizer: Any, rendering: str, loss_on: str) -> None:
     """A lab whose experiment trains a random model on the rows of `rows.jsonl`."""
     config = LlamaConfig(**SIZES, vocab_size=len(tokenizer), eos_token_id=2, pad_token_id=2)
     LlamaForCausalLM(config).save_pretrained(place / "model")
     tokenizer.save_pretrained(place / "model")
-    text = EXPERIMENT.format(rendering=rendering)
+    text = EXPERIMENT.format(rendering=rendering, loss_on=loss_on)
     (place / "talks.toml").write_text(text, encoding="utf-8")
 
 
 def command(place: Path, text: str, *settings: str) -> dict[str, float]:
-    """CPU-seconds of `assay check` with its workers, and its most memory."""
-    environment = {**os.environ, "ASSAY_CACHE": str(place / "cache"), **ONE_THREAD}
+    """CPU-seconds of `assay check` with its workers, seconds, and its most memory."""
     words = [str(Path(sys.executable).with_name("assay")), "check", text, *settings]
-    process = subprocess.Popen(words, cwd=place, env=environment)
+    begin = time.monotonic()
+    process = subprocess.Popen(words, cwd=place, env=variables(place))
     _, status, used = os.wait4(process.pid, 0)
     assert status == 0, status
-    return {"cpu_s": used.ru_utime + used.ru_stime, "peak_mb": used.ru_maxrss / 1e3}
+    cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3
+    return {"cpu_s": cpu, "s": time.monotonic() - begin, "peak_mb": peak}
 
 
-def measured(place: Path, tokenizer: Any, rendering: str, rows: int) -> dict[str, Any]:
+def variables(place: Path) -> dict[str, str]:
+    """Those of a command, which keeps its cache and bytecode in `place`."""
+    own = {"ASSAY_CACHE": place / "cache", "PYTHONPYCACHEPREFIX": place / "bytecode"}
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, **{k: str(v) for k, v in own.items()}, **ONE_THREAD}
+
+
+def trl(place: Path, template: str, processes: int) -> dict[str, Any]:
+    """What TRL's preparation of the same rows costs with so many processes."""
+    (place / "template.jinja").write_text(template, encoding="utf-8")
+    files = (str(place / name) for name in ("model", "rows.jsonl", "template.jinja"))
+    words = [environment("trl-1.16"), "-m", "benchmarks.trl_rows", *files, str(processes)]
+    return json.loads(subprocess.check_output(words, env=variables(place)).splitlines()[-1])
+
+
+def measured(
+    place: Path, tokenizer: Any, rendering: str, loss_on: str, rows: int, with_trl: bool
+) -> dict[str, Any]:
     """The commands on all rows, what they cost without rows, and a pass over some."""
-    lab(place, tokenizer, rendering)
+    lab(place, tokenizer, rendering, loss_on)
     few = place / "few.jsonl"
     with (place / "rows.jsonl").open(encoding="utf-8") as stream:
         few.write_text("".join(islice(stream, min(rows, PASSED))), encoding="utf-8")
     template = chat_template(Renderer(tokenizer, rendering))
-    base, counts = seconds(lambda: one_pass(tokenizer, few, template))
+    before, counts = passes(tokenizer, few, template)
     short = place / "short.jsonl"
     short.write_text("".join(few.read_text(encoding="utf-8").splitlines(True)[:8]))
-    command(place, "talks.toml", "--set", 'data.talks.source="path:short.jsonl"')  # times the model
+    # The first of these times the model and writes bytecode.
+    command(place, "talks.toml", "--set", 'data.talks.source="path:short.jsonl"')
     idle = command(place, "talks.toml", "--set", 'data.talks.source="path:short.jsonl"')
     first = command(place, "talks.toml")
+    theirs = {f"trl_{n}": trl(place, template, n) for n in ((1, 2) if with_trl else ())}
     again = command(place, "talks.toml", "--set", "seeds=[7]")
-    each = base / len(counts)
+    behind, _ = passes(tokenizer, few, template)
+    each = (before + behind) / 2
     return {
         "tokens": [min(counts), max(counts)],
-        "pass_ms": each * 1e3,
+        "pass_ms": [before * 1e3, behind * 1e3],
         "without_rows": idle,
         "first": first,
         "again": again,
+        **theirs,
         "passes": (first["cpu_s"] - idle["cpu_s"]) / rows / each,
         "again_s": again["cpu_s"] - idle["cpu_s"],
         "memory_mb": max(first["peak_mb"], again["peak_mb"]) - idle["peak_mb"],
@@ -167,19 +195,22 @@ def main() -> None:
     """Measure, print and save."""
     parser = ArgumentParser(prog="python -m benchmarks.data")
     parser.add_argument("--rows", type=int, default=14_000)
-    parser.add_argument("--only", choices=("hermes", "qwen3"))
+    parser.add_argument("--only", choices=("hermes", "qwen3", "qwen3-each"))
+    parser.add_argument("--trl", action="store_true", help="TRL prepares the rows, too.")
     arguments = parser.parse_args()
     rows = arguments.rows
     own, thinking = (AutoTokenizer.from_pretrained(model_folder("smollm2")) for _ in range(2))
     thinking.chat_template = qwen_template(handler=False)
-    kinds = {"hermes": (own, "hermes"), "qwen3": (thinking, "template")}
+    kinds = {"hermes": (own, "hermes", "all"), "qwen3": (thinking, "template", "last")}
+    kinds["qwen3-each"] = (thinking, "template", "all")
+    os.environ.update(ONE_THREAD)
     for name in [arguments.only] if arguments.only else kinds:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "rows.jsonl"
             with file.open("w", encoding="utf-8") as stream:
                 stream.writelines(json.dumps(conversation(n)) + "\n" for n in range(rows))
             result = {"rows": rows, "megabytes": file.stat().st_size / 1e6, "template": name}
-            result |= measured(Path(folder), *kinds[name], rows)
+            result |= measured(Path(folder), *kinds[name], rows, arguments.trl)
             result["machine"] = machine()
             print(json.dumps(result, indent=1))
             save_result("data", f"{name}-{rows}-rows", result)

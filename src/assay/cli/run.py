@@ -1,5 +1,6 @@
 """What is done with an experiment file: run, resume, check, synthesise, fill."""
 
+import gc
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -140,10 +141,14 @@ def check(
     if gpu is not None or memory is not None:
         return fit_outcome(root, file, overrides, gpu, memory, gpus, tokens)
     read_alone(file, overrides)
+    gc.disable()  # What is imported stays: to look for garbage in it takes a second.
+    import assay.lab.check.all_checks  # noqa: F401
     from assay.judge.templates import filled
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables import check_lines, check_tables, note_lines
 
+    gc.freeze()
+    gc.enable()
     report = check_spec(file, overrides=overrides or (), root=root, probe=probe)
     figures = {"file": file, **{f"{kind}s": count for kind, count in report.counts.items()}}
     words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", figures)

@@ -12,7 +12,7 @@ from typing import Any
 
 from assay.data.encoding import Codec
 from assay.data.hashing import canonical_json, sha256_text
-from assay.data.renderings.template import DATE, MEND, PROBE, RenderingError
+from assay.data.renderings.template import DATE, MEND, PROBE, PROBE_TALK, RenderingError
 from assay.data.row import Message, TextPart
 from assay.errors import nearest
 
@@ -50,8 +50,7 @@ class ImageRenderer:
     def answer_end(self) -> tuple[int, ...]:
         """The tokens that end an answer: what the template writes behind one, up to its first
         control token. Raises RenderingError."""
-        messages = (Message("user", "a"), Message("assistant", PROBE))
-        behind = self._text(messages, generation=False).rpartition(PROBE)[2]
+        behind = self._text(PROBE_TALK, generation=False).rpartition(PROBE)[2]
         specials = self._codec.specials(behind)
         if not specials:
             problem = "the chat template ends an assistant message without a special token"
@@ -81,9 +80,8 @@ class ImageRenderer:
     def _lead(self) -> str:
         """What the template writes between the generation prompt and an answer: SmolVLM's writes a
         space."""
-        question, answer = Message("user", "a"), Message("assistant", PROBE)
-        before = self._text((question,), generation=True)
-        after = self._text((question, answer), generation=False)
+        before = self._text(PROBE_TALK[:1], generation=True)
+        after = self._text(PROBE_TALK, generation=False)
         lead = after.removeprefix(before).partition(PROBE)[0]
         return lead if after.startswith(before) and not lead.strip() else ""
 

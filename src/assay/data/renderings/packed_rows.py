@@ -66,8 +66,7 @@ def packed(row: Row, least: int = LONG) -> Row:
     except (TypeError, ValueError):
         return row
     content = zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
-    whole = row.messages, row.tools, row.columns
-    same_again = _unpacked(content) == whole
+    same_again = _unpacked(content) == (row.messages, row.tools, row.columns)
     return _row({name: getattr(row, name) for name in SHORT}, content) if same_again else row
 
 

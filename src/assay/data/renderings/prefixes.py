@@ -41,9 +41,8 @@ def answer_pairs(
     """For each assistant message, by its name in `answers`, the text before it as a prompt and the
     text that ends with it; and the whole text. Nothing of a template that cannot be watched."""
     source = template_source(tokenizer, bool(tools))
-    if "strftime_now" in source:
-        return {}, ""
-    if (write := beginnings(tokenizer, source, messages, tools)) is None:
+    dated = "strftime_now" in source
+    if dated or (write := beginnings(tokenizer, source, messages, tools)) is None:
         return {}, ""
     spoken = (k for k, message in enumerate(messages) if message.role == "assistant")
     try:

@@ -86,8 +86,7 @@ def _keys(
 def _packed(made: RenderedConversation, whole: Packed | None = None) -> Packed:
     """A conversation with its token ids in two bytes each where that is enough, else in four: those
     of a `whole` that it begins."""
-    wide = max(made.tokens, default=0) >= 2**16
-    kind = json.loads(whole[0])[0] if whole else "HI"[wide]
+    kind = json.loads(whole[0])[0] if whole else "HI"[max(made.tokens, default=0) >= 2**16]
     head = json.dumps([kind, len(made.tokens), made.message_spans, made.rewritten])
     return head, whole[1] if whole else array(kind, made.tokens).tobytes()
 

@@ -106,10 +106,8 @@ def split_thought(message: Message) -> tuple[str, str]:
 
 def last_question(messages: Sequence[Message]) -> int:
     """Index of the last user message that is no tool result; of the last message without one."""
-    for index in reversed(range(len(messages))):
-        if messages[index].role == "user" and not is_tool_result(messages[index]):
-            return index
-    return len(messages) - 1
+    questions = (i for i, m in enumerate(messages) if m.role == "user" and not is_tool_result(m))
+    return max(questions, default=len(messages) - 1)
 
 
 def is_tool_result(message: Message) -> bool:

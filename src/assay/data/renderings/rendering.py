@@ -34,6 +34,7 @@ from assay.data.renderings.template import (
     IN_PARTS,
     OPTIONS,
     PROBE,
+    PROBE_TALK,
     PROBES,
     STORED,
     RenderingError,
@@ -430,9 +431,8 @@ class Renderer:
         self, messages: Sequence[Message], tools: Tools, text: str, target: int | None
     ) -> None:
         """Raise RenderingError where the text lacks what the conversation says."""
-        forgotten = () if self._rendering.keeps_texts else range(len(messages))
-        earlier = [i for i in forgotten if messages[i].role == "assistant" and i != target]
-        if what := left_out(messages, tools, text, earlier):
+        earlier = [i for i, m in enumerate(messages) if m.role == "assistant" and i != target]
+        if what := left_out(messages, tools, text, () if self._rendering.keeps_texts else earlier):
             raise self._left_out(what)
 
     def _left_out(self, what: str) -> "RenderingError":
@@ -454,9 +454,8 @@ class Renderer:
     @cached_property
     def _template_end(self) -> str | None:
         """The special token that the template ends an assistant message with, if it does."""
-        messages = (Message("user", "a"), Message("assistant", PROBE))
-        last = self._text(messages, (), generation=False)
-        followed = self._text((*messages, Message("user", "c")), (), generation=False)
+        last = self._text(PROBE_TALK, (), generation=False)
+        followed = self._text((*PROBE_TALK, Message("user", "c")), (), generation=False)
         for text in (last[: common(last, followed)], last):
             specials = self._codec.specials(text.rpartition(PROBE)[2])
             if PROBE in text and specials:
@@ -466,8 +465,7 @@ class Renderer:
     @cached_property
     def _behind(self) -> str:
         """What the template writes behind the text of a last assistant message."""
-        messages = (Message("user", "a"), Message("assistant", PROBE))
-        return self._text(messages, (), generation=False).rpartition(PROBE)[2]
+        return self._text(PROBE_TALK, (), generation=False).rpartition(PROBE)[2]
 
     def _endless(self) -> RenderingError:
         problem = "the chat template ends an assistant message without a special token"
@@ -596,7 +594,6 @@ def written_by_own_template(renderer: Renderer) -> bool:
 
 def written(renderer: Renderer, messages: Sequence[Message], tools: Tools) -> tuple[int, ...]:
     """The tokens of a conversation as a prompt, and as a whole where the assistant speaks last."""
-    prompt = renderer.prompt(messages, tools)
-    if messages[-1].role != "assistant":
-        return prompt
-    return (*prompt, *renderer.conversation(messages, tools).tokens)
+    answered = messages[-1].role == "assistant"
+    whole = renderer.conversation(messages, tools).tokens if answered else ()
+    return (*renderer.prompt(messages, tools), *whole)

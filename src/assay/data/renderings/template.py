@@ -205,6 +205,7 @@ TAKES_NONE = "the template takes no such conversation: change the rows, or use a
 
 PROBE = "qzxprobe"
 """A word that no template writes by itself."""
+PROBE_TALK = (Message("user", "a"), Message("assistant", PROBE))
 
 
 PROBED_CALL = ToolCall("f", {"ort": "Zürich 苏黎世", "n": [1.5, None, True]}, "call00001")

@@ -15,7 +15,7 @@ from assay.data.encoding import Codec
 from assay.data.episode import Turn, tokens_of
 from assay.data.renderings.qwen import is_tool_result, split_thought
 from assay.data.renderings.rendering import Renderer, Tools, first_difference
-from assay.data.renderings.template import PROBE, RenderingError
+from assay.data.renderings.template import PROBE, PROBE_TALK, RenderingError
 from assay.data.row import Message, Row
 from assay.errors import Finding, InputError
 from assay.experiment.base_table import RenderingSettings
@@ -262,7 +262,7 @@ def differing(subject: Subject) -> Seen:
 def empties_thought(renderer: Renderer) -> bool:
     """Whether an answer without reasoning is trained behind an empty think block, or behind the end
     of the one that the prompt opened. Raises RenderingError."""
-    (turn,) = renderer.turns((Message("user", "a"), Message("assistant", PROBE)))
+    (turn,) = renderer.turns(PROBE_TALK)
     written = renderer.tokenizer.decode(list(turn.actions))
     return "</think>" in written.partition(PROBE)[0]
 

@@ -17,7 +17,7 @@ from assay.agents.task import AgentDialogue, AgentEnvironment
 from assay.data.episode import Context, Turn, tokens_of
 from assay.data.hashing import canonical_json
 from assay.data.renderings.prepared import Packed, close_store, prepared
-from assay.data.renderings.rendering import Loss, RenderedConversation, Renderer, Tools
+from assay.data.renderings.rendering import Loss, Renderer
 from assay.data.renderings.template import RenderingError, with_options
 from assay.data.row import Message, Row
 from assay.errors import InputError
@@ -106,21 +106,18 @@ class LanguageEncoder:
     def prompt(self, row: Row, question: Asked) -> tuple[int, ...]:
         """The rendered conversation with its generation prompt. Raises RenderingError."""
         with naming(row):
-            made = self._rendered(row, question.messages, question.tools, generation=True)
+            asked = question.messages, question.tools
+            made = prepared(self.renderer_of(row), *asked, True, self._written)
         return tuple(map(self._ids.setdefault, made.tokens, made.tokens))
 
     def turns(self, row: Row, messages: Sequence[Message], loss_on: Loss) -> tuple[Turn, ...]:
         """See `Renderer.turns`. Raises RenderingError."""
         with naming(row):
-            whole = self._rendered(row, messages, row.tools, generation=False)
+            renderer = self.renderer_of(row)
             # Where a template rewrites history, the beginnings are too many to hold all at once.
-            make = partial(prepared, self.renderer_of(row), generation=False)
-            return self.renderer_of(row).turns(messages, row.tools, loss_on, whole, make)
-
-    def _rendered(
-        self, row: Row, messages: Sequence[Message], tools: Tools, *, generation: bool
-    ) -> RenderedConversation:
-        return prepared(self.renderer_of(row), messages, tools, generation, self._written)
+            make = partial(prepared, renderer, generation=False)
+            whole = make(messages, row.tools, known=self._written)
+            return renderer.turns(messages, row.tools, loss_on, whole, make)
 
     def ahead(
         self, rows: Sequence[Row], encode: Callable[[Row], object], observer: Observer
