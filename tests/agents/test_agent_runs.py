@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from assay.data.episode import Reward
 from assay.lab.monitor.observer import Silent
 from assay.lab.replay import replay
+from assay.rollout.episodes import Played
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
+from assay.train.sampled_groups import failed
 from tests.from_files import start
 from tests.tiny_labs import make_lab
 
@@ -90,6 +93,15 @@ def test_an_agent_is_trained_and_measured_and_the_manifest_names_its_file(tmp_pa
     assert same.proof.exact
     assert [s.reward_after for s in same.samples] == [s.reward_before for s in same.samples]
     assert any(s.reward_after < s.reward_before for s in punished.samples)
+
+
+def test_an_agent_that_took_no_turn_abstains_with_its_own_reason():
+    why = Reward(None, why="the agent raised KeyError: 'HOME'")
+    asked_nothing = Played((), "stored")
+    assert failed(asked_nothing, why) is why
+    for other in (None, Reward(1.0)):
+        told = failed(asked_nothing, other)
+        assert told is not None and told.value is None and "asked for nothing" in told.why
 
 
 @pytest.mark.slow

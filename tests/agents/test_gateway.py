@@ -4,11 +4,14 @@ import json
 import re
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from assay.data.episode import tokens_of
 from assay.data.row import Message, Row
+from assay.rl.policy import Sampling
+from assay.tasks.helper_model import HelperAnswer
 from tests.agents.scripted import ROWS, Scripted, renderer, run
 
 LOOP = """
@@ -190,6 +193,53 @@ async def solve(row, client):
         "temperature",
         "top_p",
     ]
+
+
+def test_a_model_that_is_none_is_noted_and_refused_where_the_policy_was_asked_by_its_name(
+    tmp_path, policy
+):
+    source = """
+async def solve(row, client):
+    async def ask(name):
+        await client.chat.completions.create(model=name,
+            messages=[{"role": "user", "content": "What is 1 + 1?"}])
+    for name in ("gpt-4o", "planner", "policy"):
+        await ask(name)
+    await ask("grader")
+"""
+    outcome = run(tmp_path, source, policy, ROWS[:2])
+    for reward in outcome.rewards:
+        assert reward.value is None and "no model 'grader': there are policy" in reward.why
+    assert [len(played.turns) for played in outcome.played] == [3, 3]
+    names = [note.split(" = ")[1].split(";")[0] for note in outcome.notes]
+    assert names == ["'gpt-4o'", "'planner'"]
+
+
+def test_a_helper_answers_up_to_a_stop_and_refuses_what_it_does_not_do(tmp_path, policy):
+    source = """
+async def solve(row, client):
+    async def ask(**more):
+        answer = await client.chat.completions.create(model="judge", **more,
+            messages=[{"role": "user", "content": "Is it right?"}])
+        return answer.choices[0].message.content
+    said = await ask(stop=["."], temperature=0.3)
+    refused = 0
+    for more in ({"n": 2}, {"logprobs": True}, {"tools": [{"type": "function",
+            "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]}):
+        try:
+            await ask(**more)
+        except Exception as error:
+            refused += "judge gives one answer" in str(error)
+    return refused + (said == "Yes")
+"""
+    judge = SimpleNamespace(
+        name="judge",
+        sampling=Sampling(0.0, 8),
+        answer=lambda batch: [HelperAnswer("Yes. No.") for _ in batch],
+    )
+    outcome = run(tmp_path, source, policy, ROWS[:1], helpers={"judge": judge})
+    assert outcome.rewards[0].value == 4.0 and not outcome.played[0].turns
+    assert [note.split(" for ")[1].split(";")[0] for note in outcome.notes] == ["temperature = 0.3"]
 
 
 def test_a_program_of_any_language_gets_its_row_and_prints_its_reward(tmp_path, policy):

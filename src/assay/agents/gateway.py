@@ -3,7 +3,9 @@
 A request waits here as a `Call` until whoever samples has taken it, and is answered then. What is
 sampled, and how, is not this file's: a request may stop an answer earlier, nothing else. Settings
 that it asks for otherwise (temperature, top_p, another model) are noted once by name. Helper models
-stand behind the same address by their names; what they are asked is no turn.
+stand behind the same address by their names; what they are asked is no turn. A name that is neither
+is the policy's, which is noted; in an episode that has asked for the policy by its name it is no
+model's, so that no judge is answered by what it judges.
 """
 
 import asyncio
@@ -32,6 +34,7 @@ from assay.agents.protocol import (
     FinishedCompletion,
     Json,
     RequestParameters,
+    finished_completion,
     read_chat,
     read_request,
     refusal,
@@ -115,6 +118,8 @@ class OpenEpisode:
     """Set when the agent has ended."""
     late: int = 0
     """Calls after the end."""
+    by_name: bool = False
+    """Whether it has asked for the policy by its name."""
 
     def named(self, fingerprint: str) -> str:
         """The name of one more call that asks this."""
@@ -166,10 +171,10 @@ class Gateway:
             episode = self.episodes.get(api_key)
             if episode is not None and episode.outcome is None:
                 left = [call for call in episode.calls if not call.done.done()]
-                why = f"ended while {len(left)} of its calls waited for their answers"
-                episode.outcome = (
-                    Reward(None, why=why) if left and outcome.value is not None else outcome
-                )
+                if left and outcome.value is not None:
+                    why = f"ended while {len(left)} of its calls waited for their answers"
+                    outcome = Reward(None, why=why)
+                episode.outcome = outcome
                 self._drop(episode)
             self.news.notify_all()
 
@@ -224,8 +229,12 @@ class Gateway:
     def submit(self, episode: OpenEpisode, body: Any, again: bool) -> AgentCall:
         """A call that waits for the policy; of one that a client sends again, the first."""
         call = made_call(body)
-        self.note_settings(body)
         with self.news:
+            episode.by_name |= body.model == POLICY
+            if body.model != POLICY and episode.by_name:
+                problem = f"no model {body.model!r}: there are {', '.join((POLICY, *self.helpers))}"
+                raise refusal(problem, "model", code="model_not_found", status=404)
+            self.note_settings(body)
             alike = [each for each in episode.calls if each.name.split(".")[0] == call.name]
             if again and alike:
                 return alike[-1]
@@ -241,28 +250,30 @@ class Gateway:
         told = [f"{k} = {v}" for k, v in values.items() if v is not None and v is not False]
         choice = getattr(body, "tool_choice", None)
         told += [f"tool_choice = {choice!r}"] if choice not in (None, "auto", "none") else []
-        told += [f"model = {body.model!r}"] if body.model != POLICY else []
+        told += [f"model = {body.model!r}"] if body.model not in (POLICY, *self.helpers) else []
         for setting in told:
-            name = setting.partition(" ")[0]
+            name = setting if setting.startswith("model ") else setting.partition(" ")[0]
             if name not in self._noted:
                 self._noted.add(name)
                 self.note(f"the agent asks for {setting}; the experiment's settings rule")
 
     def ask_helper(self, episode: OpenEpisode, body: Any) -> AgentCall:
         """The answer of a helper model, drawn by the episode's key. Raises a refusal (502)."""
-        if not isinstance(body, AgentChat):
-            raise refusal(f"{body.model} answers chats only", "model")
         model, call = self.helpers[body.model], made_call(body)
+        if call.prompt is not None or call.tools or call.logprobs or call.count > 1:
+            problem = f"{body.model} gives one answer to a chat, without tools and logprobs"
+            raise refusal(problem, "model")
         with self.news:
+            self.note_settings(body)
             call.name = episode.named(call.name)
         key = replace(episode.key, row=f"{episode.key.row}{TURN}{call.name}")
-        sampling = replace(
-            model.sampling, max_tokens=min(model.sampling.max_tokens, call.max_tokens or 1 << 30)
-        )
+        most = min(model.sampling.max_tokens, call.max_tokens or 1 << 30)
+        sampling = replace(model.sampling, max_tokens=most)
         (answer,) = model.answer([Question(call.messages, sampling, key)])
         if answer.failure:
             raise refusal(answer.failure, code="helper_failed", status=502)
-        call.choices.append(FinishedCompletion(answer.text, (), answer.ended))
+        ended = answer.ended == "stop"
+        call.choices.append(finished_completion(answer.text, call.stops, ended, None))
         call.tokens[:] = [answer.prompt_tokens or 0, answer.completion_tokens or 0]
         return call
 

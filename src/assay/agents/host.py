@@ -81,9 +81,8 @@ class Host:
         try:
             each = idle or self.spawn(episode)
         except OSError as error:
-            self.tell(
-                {"key": episode["key"], "why": f"the agent cannot be started: {error.strerror}"}
-            )
+            why = f"the agent cannot be started: {error.strerror}"
+            self.tell({"key": episode["key"], "why": why})
             return
         each.key, each.until = episode["key"], time.monotonic() + self.settings["deadline"]
         if kept:
@@ -104,11 +103,8 @@ class Host:
             if pid == 0:
                 run_function(self.solve, self.settings["url"], episode, writing)
         else:
-            environment = {
-                **os.environ,
-                "OPENAI_BASE_URL": self.settings["url"],
-                "OPENAI_API_KEY": episode["key"],
-            }
+            environment = {**os.environ, "OPENAI_BASE_URL": self.settings["url"]}
+            environment["OPENAI_API_KEY"] = episode["key"]
             with tempfile.TemporaryFile() as row:
                 row.write(json.dumps(episode["shown"]).encode())
                 row.seek(0)
@@ -213,11 +209,9 @@ def main(settings: Json) -> None:
 def outcome_of(solve: Callable[..., Any], url: str, key: str, row: Any) -> dict[str, Any]:
     """Run an agent on a row: its reward in JSON; an abstention with the reason where it raises."""
     try:
-        if inspect.iscoroutinefunction(solve):
-            earned = asyncio.run(solve(row_of(row), async_client(url, key)))
-        else:
-            earned = solve(row_of(row), sync_client(url, key))
-        reward = as_value(earned, solve)
+        kind = "Async" if inspect.iscoroutinefunction(solve) else ""
+        earned = solve(row_of(row), client_of(url, key, kind))
+        reward = as_value(asyncio.run(earned) if kind else earned, solve)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too is the agent's
@@ -227,25 +221,18 @@ def outcome_of(solve: Callable[..., Any], url: str, key: str, row: Any) -> dict[
 
 async def warm(url: str) -> None:
     """Import here what a client's first request takes, which each fork would do again."""
-    _ = async_client(url, "none").chat.completions
+    _ = client_of(url, "none", "Async").chat.completions
     async with httpx.AsyncClient(timeout=None, **LOOPBACK) as http:
         await http.get(f"{url}/models")
 
 
-def async_client(url: str, key: str) -> Any:
-    """A client for coroutines."""
+def client_of(url: str, key: str, kind: str) -> Any:
+    """A client, of the kind "Async" for coroutines, else "" for plain functions."""
     if openai is not None:
-        own = openai.DefaultAsyncHttpxClient(timeout=None, **LOOPBACK)
-        return openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0, http_client=own)
-    return SmallClient(url, key, httpx.AsyncClient(timeout=None, **LOOPBACK))
-
-
-def sync_client(url: str, key: str) -> Any:
-    """A client for plain functions."""
-    if openai is not None:
-        own = openai.DefaultHttpxClient(timeout=None, **LOOPBACK)
-        return openai.OpenAI(base_url=url, api_key=key, max_retries=0, http_client=own)
-    return SmallClient(url, key, httpx.Client(timeout=None, **LOOPBACK))
+        own = getattr(openai, f"Default{kind}HttpxClient")(timeout=None, **LOOPBACK)
+        client = getattr(openai, f"{kind}OpenAI")
+        return client(base_url=url, api_key=key, max_retries=0, http_client=own)
+    return SmallClient(url, key, getattr(httpx, f"{kind}Client")(timeout=None, **LOOPBACK))
 
 
 class RefusedRequest(Exception):

@@ -68,11 +68,8 @@ class Programs:
 
     def start(self, episode: OpenEpisode) -> None:
         """Begin an episode."""
-        line = {
-            "key": episode.api_key,
-            "row": row_values(episode.row),
-            "shown": shown_row(episode.row),
-        }
+        row, key = episode.row, episode.api_key
+        line = {"key": key, "row": row_values(row), "shown": shown_row(row)}
         with self._lock:
             host = self.host()
             assert host.stdin is not None
@@ -80,7 +77,7 @@ class Programs:
                 host.stdin.write(json.dumps(line).encode() + b"\n")
                 host.stdin.flush()
             except BrokenPipeError:
-                self.gateway.finish(episode.api_key, Reward(None, why=ENDED))
+                self.gateway.finish(key, Reward(None, why=ENDED))
 
     def host(self) -> "subprocess.Popen[bytes]":
         """The host's process."""
@@ -444,13 +441,11 @@ def agent_settings(agent: Any, root: Path, task: BaseTask) -> dict[str, Any]:
     that is not there or takes other arguments, and for a program that is not there."""
     made = {"deadline": agent.deadline, "kept": agent.kept, "folder": str(root.resolve())}
     if agent.command is not None:
-        if (program := task.programs.get(agent.command[0])) is not None:
+        name = agent.command[0]
+        if (program := task.programs.get(name)) is not None:
             return made | {"command": [*program(), *agent.command[1:]]}
-        if (
-            shutil.which(agent.command[0], path=None) is None
-            and not (root / agent.command[0]).is_file()
-        ):
-            problem = f"there is no program {agent.command[0]!r}"
+        if shutil.which(name) is None and not (root / name).is_file():
+            problem = f"there is no program {name!r}"
             raise InputError(problem, field="agent.command", fix="install it, or write its path")
         return made | {"command": list(agent.command)}
     if not agent.function.startswith(SCHEME):

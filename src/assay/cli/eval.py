@@ -283,7 +283,7 @@ def evaluate(
             autocompletion=run_names,
         ),
     ],
-    benchmark: Annotated[str, typer.Option(help="Such as bfcl/simple_python.")],
+    benchmark: Annotated[str, typer.Option(help="Such as bfcl/simple_python; or path:ROWS.jsonl.")],
     repeats: Annotated[int, typer.Option(min=1, help="Full passes over the items.")] = 1,
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy decoding.")] = 0.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longer answers are cut.")] = 256,
@@ -295,9 +295,12 @@ def evaluate(
         str | None,
         typer.Option(help="The task of a model, such as path:my_task.py; omitted: found."),
     ] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="Plays rows: path:FILE.py:FUNCTION, or a table of TOML.")
+    ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="An option of the benchmark; may be repeated."),
+        typer.Option(metavar="KEY=VALUE", help="Of the benchmark or the source; may be repeated."),
     ] = None,
     on: Annotated[
         str | None,
@@ -318,6 +321,7 @@ def evaluate(
         benchmark,
         root=root,
         task=task,
+        agent=None if agent is None else options_of([f"agent={agent}"])["agent"],
         repeats=repeats,
         temperature=temperature,
         max_tokens=max_tokens,

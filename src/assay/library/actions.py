@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from assay.data.files import remove_leftovers
 from assay.data.hashing import canonical_json, sha256_text
+from assay.data.json_files import read_jsonl
 from assay.errors import InputError, RunFailure
 from assay.experiment.read_file import ExperimentSource, read_experiment
 from assay.experiment.toml_write import inline
@@ -219,6 +220,7 @@ def evaluate(
     *,
     root: Root = None,
     task: Any = None,
+    agent: Any = None,
     repeats: int = 1,
     temperature: float = 0.0,
     max_tokens: int = 256,
@@ -230,8 +232,9 @@ def evaluate(
     progress: bool = True,
 ) -> EvaluationResult:
     """Measure `NAME@CHECKPOINT` of a run, or a model such as `hf:ID`, on a benchmark, or on rows
-    with a reward. `answers` of what is returned is a data frame. `despite` is the reason to measure
-    rows although checks of their reward end with errors.
+    with a reward, a source such as `path:FILE` included. An `agent` (docs/agents.md) plays rows and
+    brings their reward. `answers` of what is returned is a data frame. `despite` is the reason to
+    measure rows although checks of their reward end with errors.
 
     A record that exists is not made again. `task` is that of a model whose benchmark a user's file
     brings, `path:FILE`. `on` spreads the items with Ray: `ray`, or a cluster's address. Raises
@@ -240,7 +243,7 @@ def evaluate(
     from assay.experiment import problems
     from assay.experiment.tables import EvaluateSpec
     from assay.lab.run.evaluate_again import evaluate_again
-    from assay.library.typed_results import evaluation_result, rows_result
+    from assay.library.typed_results import evaluation_result
 
     values = {
         "role": "report",
@@ -251,21 +254,42 @@ def evaluate(
         "options": dict(options or {}),
         "rendering": rendering,
     }
-    if not isinstance(benchmark, str):
+    lab = root_of(root)
+    if isinstance(benchmark, str) and benchmark.startswith("path:"):
+        benchmark = [each.value for each in read_jsonl(lab / benchmark.removeprefix("path:"))]
+    if not isinstance(benchmark, str) or ":" in benchmark:
+        own, values["options"] = values["options"], {}
         values |= {"data": "rows", "reward": reward}
         spec = {"model": model_of(target), "task": task or "chat"}
         spec |= {"engine": {"evaluate": on}} if on else {}
-        spec["data"] = {"rows": {"source": benchmark}}
+        spec |= {"agent": agent} if agent else {}
+        spec["data"] = {"rows": {"source": benchmark} | ({"options": own} if own else {})}
         spec["evaluate"] = {"rows": {k: v for k, v in values.items() if v is not None}}
-        lab = root_of(root)
-        spec = stored_values(spec, lab)
-        spec["name"] = f"rows-{sha256_text(canonical_json(spec))[:12]}"  # holds the settings
-        (made,) = run_seeds(spec, root=lab, or_resume=True, despite=despite, progress=progress)
-        return rows_result(made)
+        return _measured_rows(spec, lab, despite=despite, progress=progress)
+    if agent is not None:
+        raise InputError("an agent plays rows", field="--agent", fix="--benchmark path:FILE")
     spec = problems.made(EvaluateSpec, {**values, "benchmark": benchmark})
     with shown(progress) as observer:
-        done = evaluate_again(root_of(root), str(target), spec, observer, task, on)
+        done = evaluate_again(lab, str(target), spec, observer, task, on)
     return evaluation_result(done)
+
+
+def _measured_rows(spec: dict[str, Any], root: Path, **options: Any) -> EvaluationResult:
+    """Measure under a name that holds the settings and the agent's files, unless that was done.
+    Raises InputError."""
+    from assay.agents.task import with_agent
+    from assay.lab.session.validate import read_whole
+    from assay.library.typed_results import rows_result
+    from assay.tasks.task import task as find_task
+
+    named = spec = stored_values(spec, root)
+    if "agent" in spec:
+        read = read_whole({**spec, "name": "rows"}, (), root)
+        own: Any = with_agent(find_task(read.task, root), read.agent, root)
+        named = {**spec, "agent": own.agent.record}
+    spec["name"] = f"rows-{sha256_text(canonical_json(named))[:12]}"
+    (done,) = run_seeds(spec, root=root, or_resume=True, **options)
+    return rows_result(done)
 
 
 def samples(run: Target, *, root: Root = None) -> "DataFrame":

@@ -246,6 +246,8 @@ def rows_result(run: Run) -> EvaluationResult:
     file = record.file(directory.evaluations, "base")
     done = Evaluated(directory, record.name, record.key, "base", made, file)
     rows = run.experiment.data["rows"]
+    if not (rows.source or "").startswith(SCHEME):
+        return evaluation_result(done)
     path = directory.root / (rows.source or "").removeprefix(SCHEME)
     questions = {row.id: question(row) for row in read_rows(path, rows.format or "")}
     return replace(evaluation_result(done), questions=questions)

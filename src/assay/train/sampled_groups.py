@@ -141,12 +141,8 @@ class MultiTurn:
         played = run_episodes(policy, worlds, keys, sampling, self.positions)
         completions = [world.completion(p.ended) for world, p in zip(worlds, played, strict=True)]
         return [
-            Sampled(
-                job[0],
-                completion,
-                Episode(f"{job[0].id}#{job[1]}", job[0].id, p.turns, failed(p), completion),
-            )
-            for job, p, completion in zip(jobs, played, completions, strict=True)
+            Sampled(row, c, Episode(f"{row.id}#{n}", row.id, p.turns, failed(p, c.earned), c))
+            for (row, n), p, c in zip(jobs, played, completions, strict=True)
         ]
 
 
@@ -161,13 +157,14 @@ def at_step(sampling: Sampling, temperature: Schedule | None, step: int) -> Samp
     return replace(sampling, temperature=temperature.at(step))
 
 
-def failed(played: Played) -> Reward | None:
-    """The abstention of an episode that is no evidence about the policy; None of any other."""
+def failed(played: Played, earned: Reward | None = None) -> Reward | None:
+    """The abstention of an episode that is no evidence about the policy; None of any other. An
+    agent that took no turn says why in what it `earned`."""
     if played.failure:
         return Reward(None, why=FAILED + played.failure)
-    if not played.turns:
+    if not played.turns and (earned is None or earned.value is not None):
         return Reward(None, why=f"no turn was taken: {NO_TURN.get(played.ended, played.ended)}")
-    return None
+    return None if played.turns else earned
 
 
 NO_TURN = {

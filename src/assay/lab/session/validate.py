@@ -241,6 +241,8 @@ def _problem_of(path: KeyPath, error: InputError) -> Problem:
     place = ":".join(str(part) for part in (error.file, error.line) if part is not None)
     inner = error.field if place else ""
     text = ": ".join(filter(None, (place, inner, error.problem)))
+    if not place and (error.field or "").startswith("options."):
+        path = (*path, *str(error.field).split("."))
     return Problem(path, text, error.fix or "")
 
 

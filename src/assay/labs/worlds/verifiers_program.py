@@ -72,9 +72,8 @@ def row(task: Any) -> Json:
 
 async def played(env: Any, task: Any, url: str, key: str) -> Json:
     """One episode: the rewards of the environment, or why there are none."""
-    variable = (
-        f"ASSAY_KEY_{hashlib.sha256(key.encode()).hexdigest()[:16]}"  # clients are kept by it
-    )
+    # Clients are kept by it.
+    variable = f"ASSAY_KEY_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     os.environ |= {variable: key, "PRIME_API_KEY": key, "PRIME_INFERENCE_URL": url}
     context = vf.ModelContext(
         client=vf.EvalClientConfig(base_url=url, api_key_var=variable),
