@@ -140,8 +140,12 @@ def sft_rows() -> Iterator[Row]:
         cell = result["cell"]
         for mode in ("padded", "packed"):
             sides = {peer: f"{peer} {mode}" for peer in PEERS}
+            if not result["choices"].keys() & sides.values():
+                continue
             ratios = {
                 TITLES[p]: times(speedup(result, side, "cpu_per_token"))
+                if side in result["choices"]
+                else NONE
                 for p, side in sides.items()
             }
             ratios[MEMORY] = share(peak_share(result, sides[PEERS[0]]))
@@ -210,7 +214,9 @@ def ranges() -> str:
 
 def spread(ratios: Sequence[str]) -> str:
     """The least to the largest of written ratios."""
-    known = sorted((r for r in ratios if r != FAILED), key=lambda r: float(r.rstrip("x%")))
+    known = sorted(
+        (r for r in ratios if r not in (FAILED, NONE)), key=lambda r: float(r.rstrip("x%"))
+    )
     return " to ".join(dict.fromkeys((known[0], known[-1]))) if known else FAILED
 
 

@@ -116,11 +116,14 @@ class SftCell:
     model: str
     dtype: str = "fp32"
     threads: int = 1
+    side: str = ""
+    """The only one of TRL's that is measured, such as `trl-1.16 packed`; all where it is empty."""
 
     @property
     def name(self) -> str:
         """Names the cell's result."""
-        return f"{self.model}-{self.dtype}-{self.threads}t"
+        own = f"-{self.side.replace(' ', '-')}" if self.side else ""
+        return f"{self.model}-{self.dtype}-{self.threads}t{own}"
 
 
 def sft_core() -> list[SftCell]:

@@ -1,7 +1,6 @@
 """Faults that cost others weeks, built into the real code: what Assay says of each."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,11 @@ from assay.runs.history import History
 from assay.runs.run_directory import runs_of
 from tests.cli.conftest import assert_one_line, call
 from tests.from_files import start
+from tests.lab.evaluate.test_fallback_share import EVALUATION
 from tests.lab.run.test_restore import Stopping
 from tests.lab.sound_lab import found
 from tests.lab.tool_lab import look, make_tool_lab
 from tests.tiny_labs import make_lab
-
-MIB = 2**20
 
 
 def test_a_loss_that_does_not_depend_on_the_policy_stops_its_run_at_the_first_step(
@@ -42,37 +40,27 @@ def test_a_loss_that_does_not_depend_on_the_policy_stops_its_run_at_the_first_st
     assert History(run).lines("rl")[-1]["step"] == 1
 
 
-@dataclass(frozen=True)
-class Hoarding(Silent):
-    """Keeps so many MiB more after each step."""
-
-    size: int = 0
-    kept: list[bytes] = field(default_factory=list)
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.kept.append(b"x" * (self.size * MIB))
+def test_a_reward_that_no_completion_earns_is_found_in_the_first_steps(tmp_path: Path) -> None:
+    edits = {"steps  = 40": "steps  = 1", "accuracy = 1.0, cosine = 0.5": "accuracy = 1.0"}
+    file = make_lab(tmp_path, until="[evaluate.dev]", edits=edits)
+    (run,) = start(file, root=tmp_path)
+    (told,) = [e for e in stage_health(History(run), "rl").findings if e.code == "no_signal"]
+    assert told.severity == "error" and len(History(run).lines("rl")) == 4
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the device's memory is counted apart")
 @pytest.mark.parametrize("size", [0, 24])
-def test_memory_that_grows_with_every_step_is_found(tmp_path: Path, size: int) -> None:
+def test_memory_that_grows_with_every_step_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    kept = list[bytes]()
+    monkeypatch.setattr(Silent, "step", lambda *_: kept.append(b"x" * (size << 20)))
     edits = {"steps  = 40": "steps  = 30", "checkpoint_every = 8": "checkpoint_every = 30"}
     file = make_lab(tmp_path, until="[stage.rl]", edits=edits)
-    (run,) = start(file, root=tmp_path, observer=Hoarding(size))
-    health = stage_health(History(run), "sft")
-    assert ("growing_memory" in {each.code for each in health.findings}) == bool(size)
-
-
-EVALUATION = """
-[evaluate.test]
-benchmark = "math/gsm8k"
-options = {{ path = "{path}", format = "messages" }}
-role = "report"
-checkpoints = ["base"]
-take = {{ rows = 4, how = "first" }}
-sampling = {{ max_tokens = 4 }}
-"""
+    (run,) = start(file, root=tmp_path)
+    codes = {each.code for each in stage_health(History(run), "sft").findings}
+    assert (len(kept), "growing_memory" in codes) == (30, bool(size))
 
 
 def test_answers_that_the_token_limit_cut_are_warned_of_beside_the_score(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections import namedtuple
 import pytest
 import torch
 
-from assay.errors import InputError
+from assay.errors import InputError, RunFailure
 from assay.runs.checkpoints import check_checkpoint, steps_in
 from assay.runs.run_files import DamagedFile
 from assay.train import checkpoint
@@ -42,6 +42,14 @@ def test_a_checkpoint_is_never_overwritten(tmp_path):
     save_checkpoint(tmp_path, policy, optimizer, TrainState(7))
     with pytest.raises(InputError, match="step-000007"):
         save_checkpoint(tmp_path, policy, optimizer, TrainState(7))
+
+
+def test_an_optimizer_that_keeps_its_moments_back_is_not_saved(tmp_path, monkeypatch):
+    policy, optimizer = trained()
+    monkeypatch.setattr(optimizer, "state_dict", lambda: {"state": {}})
+    with pytest.raises(RunFailure, match="gives no moments of 1 of 1 weights"):
+        save_checkpoint(tmp_path, policy, optimizer, TrainState(7))
+    assert not steps_in(tmp_path)
 
 
 def test_a_full_disk_is_seen_before_anything_is_written(tmp_path, monkeypatch):

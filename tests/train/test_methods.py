@@ -101,6 +101,10 @@ def test_an_abstention_is_no_zero_and_too_many_stop_the_run():
     records = recorder.samples_by_step[1]
     assert records[0].reward.value is None
     assert records[0].advantage == 0.0
+    others = [r.advantage for r in records if r.row_id == records[0].row_id]
+    assert any(others) and sum(others) == pytest.approx(0, abs=1e-5), (
+        "its siblings' baseline has no 0 of it"
+    )
     judged = [r.reward.value for r in records[1:] if r.reward.value is not None]
     assert recorder.lines[0]["reward_mean"] == pytest.approx(sum(judged) / len(judged))
     with pytest.raises(RunFailure, match=r"abstained.*deadline"):

@@ -7,15 +7,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import GenerationConfig
+from transformers import AutoTokenizer, GenerationConfig
 
 from assay.data.episode import Completion
+from assay.data.json_files import read_jsonl
 from assay.data.splits import visits
-from assay.engines.proof import Proof
 from assay.experiment.stage_tables import GrpoStage
 from assay.lab.models.language_learner import LanguageLearner
 from assay.lab.monitor.observer import Silent
@@ -308,12 +309,19 @@ def test_what_only_a_run_can_give_is_refused(
 def test_rows_that_the_tool_renders_otherwise_are_refused_with_the_token(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The export is as strict as the proof, which tests/engines/test_proof.py shows to differ."""
-    differing = Proof("trl==1.16.0", 3, 2, 0, 0, 0, difference="row 1+1: token '#'")
+    """The tool's process is left out; tests/engines/test_proof.py asks the real ones."""
+
+    def loaded(name: str, script: Path, request: dict[str, Any], timeout: float) -> Any:
+        tokenizer = AutoTokenizer.from_pretrained(request["model"])
+        talks = [line.value["prompt"] for line in read_jsonl(Path(request["file"]))]
+        texts = tokenizer.apply_chat_template(talks, add_generation_prompt=True, tokenize=False)
+        return [{"prompt": tokenizer.encode(t.replace("=", "#"))} for t in texts]
+
     monkeypatch.setattr("assay.lab.run.trainer_export.installed", lambda name: Path("python"))
-    monkeypatch.setattr("assay.lab.run.trainer_export.prove", lambda *_: differing)
-    refused = export(lab, proven=True)
-    assert_one_line(refused, "stage.rl.rendering", "trl==1.16.0", "row 1+1: token '#'")
+    monkeypatch.setattr("assay.engines.proof.ask", loaded)
+    arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", "trl")
+    done = call(*arguments, "--stage", "rl", "--set", 'stage.rl.start="base"')
+    assert_one_line(done, "stage.rl.rendering", "renders the rows otherwise", "'=' in one and '#'")
     assert not (lab / "out").exists()
 
 

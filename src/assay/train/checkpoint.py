@@ -21,7 +21,7 @@ from torch.optim.optimizer import StateDict
 from assay.data.episode import Completion, Context, Reward, Turn
 from assay.data.files import sync, write_checksums
 from assay.data.row import Row
-from assay.errors import InputError
+from assay.errors import InputError, RunFailure
 from assay.experiment.training_settings import AdaptiveKl
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
@@ -184,19 +184,23 @@ def save_checkpoint(
     """Save weights and state after `state.step` steps; returns the checkpoint's folder.
 
     `beside` puts further files into the folder before it is complete (a tokenizer). Raises
-    InputError where there is no room, before anything is written, and rather than overwrite.
+    InputError where there is no room, before anything is written, and rather than overwrite, and
+    RunFailure where the optimizer does not give all of its moments.
     """
     target = folder / step_name(state.step)
     if target.exists():
         raise InputError("this checkpoint exists", file=target, fix="it is never overwritten")
     folder.mkdir(parents=True, exist_ok=True)
     check_space(folder, policy.module, optimizer)
+    moments, moved = optimizer.state_dict(), len(optimizer.state)
+    if (lost := moved - len(moments["state"])) > 0:
+        raise RunFailure(f"the optimizer gives no moments of {lost} of {moved} weights to be saved")
     temporary = folder / f".{target.name}.part"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     policy.save(temporary)
     beside(temporary)
-    states = {OPTIMIZER: optimizer.state_dict(), RANDOM: {"cpu": torch.get_rng_state()}}
+    states = {OPTIMIZER: moments, RANDOM: {"cpu": torch.get_rng_state()}}
     for name, values in states.items():
         # Through Python's file, a full disk is an OSError; torch's own says "unexpected pos".
         with (temporary / name).open("wb") as stream:
@@ -219,11 +223,9 @@ def check_space(folder: Path, module: torch.nn.Module, optimizer: torch.optim.Op
     needed = sum(t.numel() * t.element_size() for t in tensors) + HEADROOM
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise InputError(
-            f"a checkpoint needs {needed / 2**20:.0f} MB and {free / 2**20:.0f} MB are free",
-            file=folder,
-            fix="earlier checkpoints are intact: make room and resume",
-        )
+        problem = f"a checkpoint needs {needed / 2**20:.0f} MB and {free / 2**20:.0f} MB are free"
+        fix = "earlier checkpoints are intact: make room and resume"
+        raise InputError(problem, file=folder, fix=fix)
 
 
 def load_checkpoint(

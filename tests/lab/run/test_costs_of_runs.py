@@ -54,8 +54,8 @@ EACH, RESERVED = 2.0, 4.0
 def asked(batch: list[tuple[Row, Completion]], helpers: dict[str, HelperModel]) -> list[Reward]:
     from assay.data.row import Message
 
-    ((_, completion),) = batch
-    answers(helpers["judge"], [(Message("user", "score"),)], [completion.id])
+    ((row, completion),) = batch
+    answers(helpers["judge"], [(Message("user", row.id + completion.text),)], [completion.id])
     return [Reward(float(len(completion.text) % 5))]
 
 

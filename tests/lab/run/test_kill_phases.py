@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ from typing import Any
 import pytest
 
 from assay.labs.math.rewards import REWARDS
+from assay.runs.cost_ledger import LedgerCall, read_calls
 from assay.tasks.judge_reward import JudgeReward
 from tests.forked import forked
 from tests.from_files import start
-from tests.lab.run.test_costs_of_runs import EACH, RESERVED, asked
+from tests.lab.run.test_costs_of_runs import RESERVED, asked
 from tests.lab.run.test_distill_runs import make_distill_lab
 from tests.lab.run.test_dpo_runs import write_groups
-from tests.lab.run.test_kill import assert_same, everything, faults
+from tests.lab.run.test_kill import everything, faults
 
 HEAD = """\
 name  = "tiny"
@@ -35,6 +37,7 @@ source = "path:teacher"
 source = "scripted:judge.jsonl"
 price = { prompt = 0.0, completion = 1e6 }
 sampling = { max_tokens = 4 }
+cache = true
 
 [data.sums]
 source = "path:sums.jsonl"
@@ -135,13 +138,29 @@ def ran(folder: Path, *until: Any) -> int | None:
     return process.exitcode
 
 
-def paid_apart(recorded: dict[str, Any]) -> list[dict[str, float]]:
-    """Take what the judge was asked and cost out of the metrics, by step."""
-    return [
-        {name[len(HELPER) :]: line.pop(name) for name in [*line] if name.startswith(HELPER)}
-        for line in recorded["metrics.jsonl"]
-        if any(name.startswith(HELPER) for name in line)
-    ]
+def helper_metrics(recorded: dict[str, Any]) -> dict[tuple[str, int], dict[str, float]]:
+    """Take what the judge was asked and cost out of the metrics; by stage and step, but for what
+    was remembered."""
+    found = dict[tuple[str, int], dict[str, float]]()
+    for line in recorded["metrics.jsonl"]:
+        line.pop(f"{HELPER}remembered", None)
+        found[line["stage"], line["step"]] = {n: line.pop(n) for n in [*line] if HELPER in n}
+    return found
+
+
+def check_calls(whole: list[LedgerCall], calls: list[LedgerCall]) -> Counter[tuple[str, int]]:
+    """Each answer of the judge was paid once, as without kills: what is asked again is remembered.
+    Of each kill at most one call is left on its way, which counts as the most that it may cost;
+    returns those, by stage and step. What a teacher tells costs nothing, and is read again."""
+    paid, again = (
+        Counter((c.stage, c.step, c.completion, c.most) for c in each if c.cost)
+        for each in (whole, calls)
+    )
+    assert paid == again
+    left = [c for c in calls if c.status not in ("answered", "remembered")]
+    assert {(c.status, c.cost, c.uncertain / 1e9) for c in left} <= {("sent", None, RESERVED)}
+    assert len({c.opening for c in left}) == len(left)
+    return Counter((c.stage, c.step) for c in left)
 
 
 @pytest.mark.slow
@@ -153,7 +172,7 @@ def test_every_method_goes_on_as_if_nothing_had_been(
     monkeypatch.setitem(REWARDS, "asked", JudgeReward(asked, ("judge",)))  # type: ignore[arg-type]
     file, chance = make_phases_lab(tmp_path, adapt), random.Random(adapt)
     (whole,) = start(file, root=tmp_path, despite="two methods learn from so few rows")
-    expected = everything(whole.path)
+    expected, calls = everything(whole.path), read_calls(whole.path)
     (tmp_path / "runs").rename(tmp_path / "unbroken")
     (tmp_path / "lab.sqlite").unlink()
     met = 0
@@ -167,12 +186,11 @@ def test_every_method_goes_on_as_if_nothing_had_been(
     assert ran(tmp_path, "", "", 0.0) == 0, (tmp_path / "log.txt").read_text()[-3000:]
     (run,) = (tmp_path / "runs" / "tiny").iterdir()
     resumed = everything(run)
-    # A call between whose answer and its record the process died is made, and counted, again; what
-    # one cost whose answer never came is not known.
-    paid, again = (paid_apart(each) for each in (expected, resumed))
-    unknown = [line["cost"] - EACH * line["requests"] for line in again]
-    assert max(map(abs, unknown)) <= RESERVED, unknown
-    more = [two["requests"] - one["requests"] for one, two in zip(paid, again, strict=True)]
-    assert set(more) <= {0, 1} and sum(more) <= len(JUDGED)
-    assert_same(resumed, expected)
+    assert resumed.keys() == expected.keys()
+    paid = helper_metrics(expected)
+    for place, count in check_calls(calls, read_calls(run)).items():
+        paid[place][f"{HELPER}requests"] += count
+    assert helper_metrics(resumed) == paid
+    for name, value in expected.items():
+        assert resumed[name] == value, name
     assert met >= 24

@@ -124,7 +124,7 @@ def test_without_an_optimizer_state_before_it_a_damaged_checkpoint_stops_the_run
     assert str(bad) in str(found.value) and "\n" not in str(found.value)
     assert run.checkpoint("sft", 4).is_dir() and not (run.path / "aside").exists()
     (run.checkpoint("sft", 4) / "optimizer.pt").unlink()
-    with pytest.raises(InputError, match="--new"):
+    with pytest.raises(InputError, match=r"optimizer\.pt is missing.*--new"):
         resume(run)
 
 
@@ -133,7 +133,9 @@ def test_a_start_that_changed_is_no_anchor_of_a_resumed_stage(unbroken: RunDirec
     run = interrupted(unbroken, "rl", 1)
     file = run.checkpoint("sft", 6) / "model.safetensors"
     save_file({name: tensor * 1.01 for name, tensor in load_file(file).items()}, file)
-    resume(run)
+    told = Stopping()
+    resume(run, observer=told)
+    assert any(note.startswith("warning: sft.step-000006 is damaged: ") for note in told.notes)
     same(run, unbroken)
 
 

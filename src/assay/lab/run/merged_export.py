@@ -161,10 +161,9 @@ def check_written(model: PreTrainedModel, part: Path) -> None:
     own = model.state_dict()
     lost = [n for n in own if n not in read or not torch.equal(own[n].cpu(), read[n].to(own[n]))]
     if lost:
+        problem = "the export is read back as another model than the checkpoint"
         told = f"{len(lost)} of {len(own)} tensors, {listed(lost, 3)}"
-        raise RunFailure(
-            f"the export is read back as another model than the checkpoint: {told}; nothing is left"
-        )
+        raise RunFailure(f"{problem}: {told}; nothing is left")
 
 
 def keep_ends(part: Path, ends: frozenset[int]) -> None:
