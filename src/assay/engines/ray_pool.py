@@ -350,14 +350,10 @@ def _started(name: str) -> RayPool:
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     folder = own_folder(name)
     pool = RayPool(RAY, name, folder)
-    pool.ray.init(
+    with tempfile.TemporaryFile() as words, errors_to(words.fileno()):
         # Without an address Ray joins whatever cluster of this user runs on the machine.
-        address="local",
-        include_dashboard=False,
-        object_store_memory=STORE_BYTES,
-        _temp_dir=str(folder),
-        **SILENT,
-    )
+        options = {"address": "local", "include_dashboard": False, **SILENT}
+        pool.ray.init(object_store_memory=STORE_BYTES, _temp_dir=str(folder), **options)
     return pool
 
 
