@@ -55,16 +55,25 @@ def answer(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def spawn(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`assay ARGUMENTS` in a process of its own."""
-    code = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
+def run_code(
+    code: str, *arguments: object, given: str = "", cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A Python of its own that runs this code and reads what is given."""
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
+        input=given,
+        cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
+
+
+def spawn(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`assay ARGUMENTS` in a process of its own."""
+    code = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
+    return run_code(code, *arguments, **environment)
 
 
 def assert_one_line(result: Any, *words: str, code: int = 2) -> None:

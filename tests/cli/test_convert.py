@@ -58,7 +58,6 @@ def test_a_program_reads_the_same_as_one_object(hardgen: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"messages": [ASK], "tools": "[{"}, ("a.jsonl:1: tools: is not JSON",)),
         (
             {"messages": [ASK], "tools": [{"name": "f", "parameters": {"type": "objekt"}}]},
             ("a.jsonl:1", "objekt"),
@@ -66,10 +65,6 @@ def test_a_program_reads_the_same_as_one_object(hardgen: Path, tmp_path: Path) -
         (
             {"messages": [ASK, called({"name": "f", "arguments": "{"})]},
             ("a.jsonl:1: messages[1].tool_calls[0].function.arguments: is not JSON",),
-        ),
-        (
-            {"messages": [ASK, {"role": "tool", "content": "x"}]},
-            ("a.jsonl:1: messages[1]: a tool result without a call",),
         ),
         ({"\x1b[2J": 1}, ("a.jsonl:1: messages: missing",)),
     ],

@@ -17,25 +17,25 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def problems() -> dict[str, str]:
+    listed = answer(call("engines", "--json"))["result"]["engines"]
+    return {engine["name"]: engine["problem"] for engine in listed}
+
+
 def test_engines_are_listed_with_what_does_not_fit(cache: Path, monkeypatch) -> None:
     monkeypatch.setitem(ENVIRONMENTS, "bare", ToolEnvironment(("a-pip==0.0.1",)))
-    result = call("engines", "--json")
-    rows = {row["name"]: row for row in answer(result)["result"]["engines"]}
-    assert {row["problem"] for row in rows.values()} == {"not installed"}
+    assert {*problems().values()} == {"not installed"}
     folder = folder_of("bare")
     package = folder / "lib" / "python3.11" / "site-packages" / "a_pip-0.0.2.dist-info"
     package.mkdir(parents=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: a_pip\nVersion: 0.0.2\n")
     (folder / "installed.json").write_text("[]")
-    rows = {r["name"]: r for r in answer(call("engines", "--json"))["result"]["engines"]}
-    assert rows["bare"]["problem"] == "the Python it was made with is gone"
+    assert problems()["bare"] == "the Python it was made with is gone"
     (folder / "bin").mkdir()
     (folder / "bin" / "python").touch()
-    rows = {r["name"]: r for r in answer(call("engines", "--json"))["result"]["engines"]}
-    assert rows["bare"]["problem"] == "0.0.2 instead of 0.0.1"
+    assert problems()["bare"] == "0.0.2 instead of 0.0.1"
     folder.rename(folder.with_name("bare-00000000"))
-    rows = {r["name"]: r for r in answer(call("engines", "--json"))["result"]["engines"]}
-    assert "but with other pins in" in rows["bare"]["problem"]
+    assert "but with other pins in" in problems()["bare"]
 
 
 def test_adding_makes_an_environment_once(cache: Path, monkeypatch) -> None:

@@ -9,6 +9,8 @@ from tests.cli.conftest import answer, assert_one_line, call
 from tests.data.results.produced import FOLDER, copied
 
 LM_EVAL = "lm_eval/{}/samples_sums_2*.jsonl"
+TRL = "trl/completions/completions_0000{}.parquet"
+BFCL = "bfcl/score/{}/non_live/BFCL_v4_simple_python_score.json"
 STRICT = ("--metric", "exact_match,strict-match")
 
 
@@ -56,29 +58,20 @@ def marks(found: dict) -> dict[str, str]:
     ("first", "second", "metric", "unknown"),
     [
         (lm_eval("sums-small"), lm_eval("sums-large"), STRICT[1], False),
-        (FOLDER / "verl/ray_trainer/0.jsonl", FOLDER / "verl/v1/10.jsonl", None, True),
-        (
-            FOLDER / "trl/completions/completions_00001.parquet",
-            FOLDER / "trl/completions/completions_00002.parquet",
-            "short",
-            True,
-        ),
-        (
-            FOLDER / "bfcl/score/small/non_live/BFCL_v4_simple_python_score.json",
-            FOLDER / "bfcl/score/large/non_live/BFCL_v4_simple_python_score.json",
-            None,
-            True,
-        ),
+        ("verl/ray_trainer/0.jsonl", "verl/v1/10.jsonl", None, True),
+        (TRL.format(1), TRL.format(2), "short", True),
+        (BFCL.format("small"), BFCL.format("large"), None, True),
     ],
     ids=["lm-eval", "verl", "trl", "bfcl"],
 )
 def test_two_files_of_every_tool_are_judged(
-    first: Path, second: Path, metric: str | None, unknown: bool
+    first: Path | str, second: Path | str, metric: str | None, unknown: bool
 ):
     allow = ("--allow", "model_args") if metric == STRICT[1] else ()
-    found = whole("compare", first, second, *(("--metric", metric) if metric else ()), *allow)
+    by = ("--metric", metric) if metric else ()
+    found = whole("compare", FOLDER / first, FOLDER / second, *by, *allow)
     lines = found["result"]["lines"]
-    alone = result("compare", first, *(("--metric", metric) if metric else ()))
+    alone = result("compare", FOLDER / first, *by)
     assert [line["score"] for line in alone["lines"]] == [lines[0]["score"]]
     comparison = lines[1]["to_control"]["comparison"]
     assert comparison["verdict"] in ("better", "worse", "undecided", "equivalent")

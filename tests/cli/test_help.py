@@ -1,12 +1,9 @@
 """Help answers at once, because nothing heavy is imported for it, and fits on a screen."""
 
-import subprocess
-import sys
-
 import pytest
 
 from assay.cli.main import GROUPS, LISTED, OF_RUNS, OLD_VERBS
-from tests.cli.conftest import answer, assert_one_line, call, spawn
+from tests.cli.conftest import answer, assert_one_line, call, run_code, spawn
 
 HEAVY = ("torch", "transformers", "numpy", "pyarrow", "scipy", "matplotlib")
 PAGES = [*([verb] for verb in LISTED), *(["runs", verb] for verb in OF_RUNS)]
@@ -22,7 +19,8 @@ for words in [[], *{PAGES!r}]:
     assert done.exit_code == 0 and "--lab" in done.stdout and "--json" in done.stdout
 assert not [m for m in {HEAVY!r} if m in sys.modules], "heavy"
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = run_code(code)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_help_page_fits_on_a_screen_and_lists_every_verb_whole_in_its_group():

@@ -44,14 +44,13 @@ def test_a_narrow_terminal_lacks_the_figures_that_do_not_fit():
     assert figures(GRPO, len(shown)) == figures(GRPO, len(shown) + 9) == shown
 
 
-def plain_lines(clock: Time) -> tuple[PlainProgress, list[str]]:
-    lines: list[str] = []
-    return PlainProgress(lines.append, clock), lines
+def plain_lines() -> tuple[PlainProgress, list[str], Time]:
+    lines, clock = list[str](), Time()
+    return PlainProgress(lines.append, clock), lines, clock
 
 
 def test_logs_get_the_first_and_last_step_and_one_line_in_ten_seconds():
-    clock = Time()
-    observer, lines = plain_lines(clock)
+    observer, lines, clock = plain_lines()
     observer.stage("sft", "sft", 0, 50)
     for step in range(1, 51):
         clock.now += 3
@@ -63,8 +62,7 @@ def test_logs_get_the_first_and_last_step_and_one_line_in_ten_seconds():
 
 
 def test_a_log_says_how_long_an_evaluation_still_takes():
-    clock = Time()
-    observer, lines = plain_lines(clock)
+    observer, lines, clock = plain_lines()
     for done in (100, 200, 300, 400):
         observer.evaluation("test", "base", done, 400)
         clock.now += 15
@@ -77,8 +75,7 @@ def test_a_log_says_how_long_an_evaluation_still_takes():
 
 
 def test_other_work_is_silent_for_five_seconds_then_tells_its_part_and_the_time_left():
-    clock = Time()
-    observer, lines = plain_lines(clock)
+    observer, lines, clock = plain_lines()
     for done, part in enumerate(("rows", "leakage", "speed", "")):
         observer.work("checking", done, 3, part)
         clock.now += 1
@@ -93,8 +90,7 @@ def test_other_work_is_silent_for_five_seconds_then_tells_its_part_and_the_time_
 
 
 def test_inside_a_long_step_a_log_says_how_many_completions_are_done_and_steps_are_not_held_back():
-    clock = Time()
-    observer, lines = plain_lines(clock)
+    observer, lines, clock = plain_lines()
     observer.stage("rl", "grpo", 0, 9)
     for part, seconds in (("sampled", 4), ("judged", 1), ("trained", 0.1)):
         for done in range(1, 5):

@@ -1,13 +1,11 @@
 """On stderr stand Assay's lines alone: no library's warning, log or bar reaches the terminal."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import run_code
 from tests.tiny_labs import make_lab
 
 CHILD = '''
@@ -71,15 +69,7 @@ COMMANDS = [
 def test_no_verb_lets_a_library_write_on_the_terminal(tmp_path: Path) -> None:
     make_lab(tmp_path, until="[stage.sft]", tables=STAGES)
     cache = {"ASSAY_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, json.dumps(COMMANDS)],
-        cwd=tmp_path,
-        env={**os.environ, **cache, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=280,
-    )
+    done = run_code(CHILD, json.dumps(COMMANDS), cwd=tmp_path, **cache)
     codes, foreign = json.loads(done.stdout.rpartition("FOUND ")[2])
     assert foreign == []
     assert done.stderr == "", "something writes past Python"

@@ -14,12 +14,14 @@ from tests.cli.conftest import TinyLab, answer, assert_one_line, call
 from tests.sample_lines import read_samples
 
 
-def evaluate(lab: TinyLab, target: str, *more: object) -> Result:
+def evaluate(
+    lab: TinyLab, target: str, *more: object, form: tuple[str, ...] = ("--json",)
+) -> Result:
     """`assay eval` on the file that the lab's own evaluations use."""
     recorded = next(lab.root.glob("runs/tiny/*/evaluations/test-*/evaluation.json"))
     path = json.loads(recorded.read_text())["options"]["path"]
     given = ("--option", f"path={path}", "--option", "format=messages", "--max-tokens", 12)
-    benchmark = ("--benchmark", "math/gsm8k", "--json")
+    benchmark = ("--benchmark", "math/gsm8k", *form)
     result = call("eval", target, "--lab", lab.root, *benchmark, *given, *more)
     assert result.exit_code == 0, result.stderr
     return result
@@ -36,12 +38,7 @@ def test_evaluating_what_is_recorded_makes_nothing_and_says_so(trained: TinyLab)
     assert result["made"] is False and result["evaluation"] == "test"
     assert result["checkpoint"] == "rl.step-000004" and result["items"] == 8
     assert files(trained) == before
-    words = ("--benchmark", "math/gsm8k")
-    path = json.loads((Path(result["file"]).parent / "evaluation.json").read_text())["options"]
-    shown = call(
-        *("eval", "tiny@rl.last", "--lab", trained.root, *words, "--max-tokens", 12),
-        *("--option", f"path={path['path']}", "--option", "format=messages"),
-    )
+    shown = evaluate(trained, "tiny@rl.last", form=())
     assert "existed already; nothing was evaluated again" in shown.stdout
 
 
@@ -84,10 +81,8 @@ def test_one_answer_is_shown_with_score_parts_reason_and_tokens(finished_lab: Pa
 
 
 def test_a_training_sample_is_shown_with_reward_and_advantage(finished_lab: Path):
-    import pyarrow.parquet as pq
-
     (file,) = finished_lab.glob("runs/tiny/*/samples/rl/step-000002.parquet")
-    want = pq.read_table(file).to_pylist()[1]
+    want = read_samples(file)[1]
     result = call("report", f"tiny:{want['sample_id']}", "--lab", finished_lab, "--json")
     (line,) = answer(result)["result"]
     assert line["reward"] == want["reward"] and line["advantage"] == want["advantage"]

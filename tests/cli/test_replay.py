@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from assay.runs.records import write_samples
 from tests.cli.conftest import TinyLab, answer, call
+from tests.sample_lines import read_samples
 from tests.written import as_written
 
 
@@ -11,11 +13,8 @@ def test_a_replay_gives_programs_every_sample_and_people_tables(finished_lab: Pa
     reward = ("--set", "reward={ accuracy = -1.0, cosine = -0.5 }", "--set", "advantage=mean_only")
     result = answer(call(*arguments, *reward, "--json"))["result"]
     assert result["reproduced"] is True
-    assert [c["path"] for c in result["settings"]] == [
-        "advantage",
-        "reward.accuracy",
-        "reward.cosine",
-    ]
+    settings = [change["path"] for change in result["settings"]]
+    assert settings == ["advantage", "reward.accuracy", "reward.cosine"]
     assert len(result["samples"]) == 8
     flips = [sample for sample in result["samples"] if sample["turn"] == "flipped"]
     assert flips
@@ -27,13 +26,9 @@ def test_a_replay_gives_programs_every_sample_and_people_tables(finished_lab: Pa
 
 
 def test_what_is_not_reproduced_is_a_warning_with_evidence(trained: TinyLab):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     (file,) = trained.root.glob("runs/tiny/*/samples/rl/step-000001.parquet")
-    lines = pq.read_table(file).to_pylist()
-    lines[0] |= {"reward": None, "why": "\x1b[2Jdeadline"}
-    pq.write_table(pa.Table.from_pylist(lines, pq.read_schema(file)), file)
+    first, *others = read_samples(file)
+    write_samples(file, [{**first, "reward": None, "why": "\x1b[2Jdeadline"}, *others])
     as_written(file)
     arguments = ("replay", "tiny", "--step", 1, "--lab", trained.root)
     finding, *_ = answer(call(*arguments, "--json"))["findings"]

@@ -8,7 +8,7 @@ import pytest
 from assay.data.files import sha256_file
 from assay.lab.check import work
 from assay.runs.manifest_file import read_manifest
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, runs_of
 from tests.cli.conftest import answer, call
 from tests.from_files import check_experiment, start
 from tests.sample_lines import read_samples
@@ -39,16 +39,12 @@ def lines(run: RunDirectory) -> list[dict]:
     return [line for file in sorted(run.path.glob("samples/rl/*")) for line in read_samples(file)]
 
 
-def first(lab: Path) -> RunDirectory:
-    (path,) = (lab / "runs" / "tiny").iterdir()
-    return RunDirectory(lab, "tiny", path.name)
-
-
 def test_a_run_over_epochs_is_selected_from_and_a_second_one_trains_on_that(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    (first,) = runs_of(lab, "tiny")
     select = ("select", "tiny", "--stage", "rl", "--lab", lab)
-    right = sorted(line["reward"] for line in lines(first(lab)))[-40]
+    right = sorted(line["reward"] for line in lines(first))[-40]
     result = answer(call(*select, "--passes", right, "--threshold", -99, "--to", "all", "--json"))
     assert result["result"]["counts"]["kept"] == 12 == result["result"]["counts"]["in_data"]
     assert result["result"]["recorded"]["epochs"] == 2
@@ -70,6 +66,6 @@ def test_a_run_over_epochs_is_selected_from_and_a_second_one_trains_on_that(
     table = read_manifest(run)["data"]["sums"]
     assert table["take"] == {"selection": "selections/best.json"}
     assert table["selection"]["sha256"] == sha256_file(lab / "selections/best.json")
-    assert table["selection"]["run"] == str(first(lab))
+    assert table["selection"]["run"] == str(first)
     assert table["train"]["rows"] == len(kept) and table["dev"]["rows"] == 4
-    assert table["dev"] == read_manifest(first(lab))["data"]["sums"]["dev"]
+    assert table["dev"] == read_manifest(first)["data"]["sums"]["dev"]

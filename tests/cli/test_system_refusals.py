@@ -3,14 +3,13 @@
 import errno
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from assay.cli.output import EXHAUSTED, executing, foreseen
 from assay.errors import InputError, RunFailure
-from tests.cli.conftest import TinyLab, assert_one_line, call, spawn
+from tests.cli.conftest import TinyLab, assert_one_line, call, run_code, spawn
 
 SHORT = ("--set", "stage.sft.steps=2", "--set", "stage.rl.steps=1")
 NOBODY = 65534
@@ -93,12 +92,7 @@ def test_files_that_this_user_may_not_read_or_write_are_named(trained: TinyLab, 
     (run,) = trained.root.glob("runs/tiny/*")
     (run / "metrics.jsonl").chmod(0)
     for command in (["report", "tiny"], ["runs"]):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *command, "--lab", str(trained.root)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_code(code, *command, "--lab", trained.root)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
         assert "give this user the right to it" in done.stderr
 

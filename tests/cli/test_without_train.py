@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 from urllib.request import HTTPCookieProcessor, build_opener
 
 from assay.cli.output import INHERITED, train_packages
-from tests.cli.conftest import TinyLab
+from tests.cli.conftest import TinyLab, run_code
 
 ROOT = Path(__file__).parents[2]
 LIGHT = {
@@ -36,15 +36,7 @@ HEAVY = {
     "resume": ["resume", "tiny"],
     "serve": ["serve", "tiny@rl.last"],
     "export": ["export", "tiny@rl.last", "exported"],
-    "convert for": [
-        "convert",
-        "sums.jsonl",
-        "o.jsonl",
-        "--to",
-        "trl",
-        "--for",
-        "path:model",
-    ],
+    "convert for": ["convert", "sums.jsonl", "o.jsonl", "--to", "trl", "--for", "path:model"],
 }
 BLOCKED = """
 import json, os, sys
@@ -67,13 +59,8 @@ for name, arguments in json.load(sys.stdin).items():
 
 def invoked(folder: Path, commands: dict[str, list[str]]) -> dict[str, tuple[int, str]]:
     """Exit code and stderr of each command, in a process that cannot import what trains."""
-    done = subprocess.run(
-        [sys.executable, "-c", BLOCKED, str(folder), " ".join(train_packages())],
-        input=json.dumps(commands),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_code(BLOCKED, folder, " ".join(train_packages()), given=json.dumps(commands))
+    assert done.returncode == 0, done.stderr
     return {name: (code, err) for name, code, err in map(json.loads, done.stdout.splitlines())}
 
 
@@ -135,11 +122,6 @@ def test_a_typo_is_told_before_torch_is_imported(tmp_path: Path) -> None:
     code = "import sys; from assay.cli.main import app\ntry: app(sys.argv[1:])\n"
     code += "finally: print(sorted({'torch', 'numpy', 'transformers'} & {*sys.modules}))"
     for verb in ("check", "run"):
-        done = subprocess.run(
-            [sys.executable, "-c", code, verb, str(file)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_code(code, verb, file)
         assert done.returncode == 2 and "e.toml:2: modl: unknown key" in done.stderr
         assert done.stdout.strip() == "[]"

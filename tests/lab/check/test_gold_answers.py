@@ -40,16 +40,10 @@ def lab(tmp_path: Path) -> Path:
 def write_calls(lab: Path, golds: list[str]) -> None:
     """Eight rows that search for their own number; row i's gold answer searches for `golds[i]`."""
     (lab / "calls.toml").write_text(CALLS)
-    (lab / "calls.jsonl").unlink(missing_ok=True)
+    file = lab / "calls.jsonl"
+    file.unlink(missing_ok=True)
     for i, gold in enumerate(golds):
-        add_row(
-            lab / "calls.jsonl",
-            f"find {i}",
-            call(str(i)),
-            f"row{i}",
-            tools=[SEARCH],
-            gold=call(gold),
-        )
+        add_row(file, f"find {i}", call(str(i)), f"row{i}", tools=[SEARCH], gold=call(gold))
 
 
 def call(query: str) -> str:

@@ -21,10 +21,7 @@ from assay.pages.lineage import lineage, origin_text
 from assay.pages.run_page import write_report
 from assay.pages.run_terminal import final_blocks
 from assay.pages.words import words
-from assay.runs.checkpoints import (
-    Selection,
-    read_selection,
-)
+from assay.runs.checkpoints import Selection, read_selection
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics
 from assay.runs.records import read_scores
@@ -200,12 +197,10 @@ def test_the_manifest_says_which_checkpoint_it_was(run: RunDirectory, other: Run
     stages = json.loads(other.manifest.read_text())["stages"]
     folder = run.checkpoint("round3", 2).relative_to(run.root).as_posix()
     assert stages["adapter"]["start"] == "run:tiny@round3.last"
-    assert (stages["adapter"]["from"]["run"], stages["adapter"]["from"]["checkpoint"]) == (
-        str(run),
-        folder,
-    )
-    assert len(stages["adapter"]["from"]["sha256"]) == 64
-    assert stages["adapter"]["from"]["sha256"] != stages["full"]["from"]["sha256"]
+    origin = stages["adapter"]["from"]
+    assert (origin["run"], origin["checkpoint"]) == (str(run), folder)
+    assert len(origin["sha256"]) == 64
+    assert origin["sha256"] != stages["full"]["from"]["sha256"]
     assert "from" not in stages["further"], "its start is the run's own"
 
 
@@ -213,11 +208,7 @@ def test_the_gate_measures_a_start_in_another_run(run: RunDirectory, other: RunD
     found = selection(other, "full", "gate")
     assert found.start == "full.step-000000"
     (dev,) = evaluation_records(other)
-    assert measured_checkpoints(other, dev) == [
-        "full.step-000000",
-        "full.step-000001",
-        "full.step-000002",
-    ]
+    assert measured_checkpoints(other, dev) == [f"full.step-00000{n}" for n in range(3)]
     (first,) = [record for record in evaluation_records(run) if record.role == "select"]
     taken = selection(run, "round1", "dev_score")
     theirs = read_scores(run, first, taken.checkpoint)
@@ -283,8 +274,7 @@ def test_the_lineage_leads_through_runs_to_the_first_stage(
         assert node.run == (run if node.label.startswith(("round", "sft")) else other)
     full = nodes[labels.index("full")]
     assert "not corrected for looks" in origin_text(full, words())
-    chosen = selection(run, "round1", "dev_score")
-    assert chosen is not None and not chosen.corrected
+    assert not selection(run, "round1", "dev_score").corrected
 
 
 def test_the_page_lists_the_lineage_and_marks_what_is_uncorrected(
