@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.serve.server import running
-from tests.agents.test_agent_runs import AGENT
+from tests.agents.test_agent_runs import AGENT, EDITS
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.serve.scripted import MODEL, TOKEN, Says, served
 from tests.tiny_labs import make_lab
@@ -21,8 +21,7 @@ sampling = { max_tokens = 12 }
 
 
 def measured(folder: Path, name: str, model: str) -> dict:
-    edits = {'task  = "math"': 'task  = "chat"\nagent = "path:agent.py:solve"'}
-    file = make_lab(folder, until="[stage.sft]", tables=TABLES, edits=edits)
+    file = make_lab(folder, until="[stage.sft]", tables=TABLES, edits=EDITS)
     text = file.read_text().replace('"path:model"', f'"{model}"').replace('"tiny"', f'"{name}"')
     file.write_text(text)
     (folder / "agent.py").write_text(AGENT)

@@ -16,6 +16,7 @@ from assay.rollout.episodes import Played
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.train.sampled_groups import failed
+from tests.cli.conftest import assert_one_line, call
 from tests.from_files import start
 from tests.tiny_labs import make_lab
 
@@ -49,20 +50,22 @@ role   = "report"
 checkpoints = ["base", "rl.last"]
 sampling = { max_tokens = 12 }
 """
+EDITS = {'task  = "math"': 'task  = "chat"\nagent = "path:agent.py:solve"'}
 ASSAY = str(Path(sys.executable).with_name("assay"))
 DESPITE = "an agent that rewards letters"
 
 
 def agent_lab(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
-    file = make_lab(
-        folder,
-        until="[stage.sft]",
-        tables=TABLES,
-        edits={'task  = "math"': 'task  = "chat"\nagent = "path:agent.py:solve"'},
-    )
     (folder / "agent.py").write_text(AGENT)
-    return file
+    return make_lab(folder, until="[stage.sft]", tables=TABLES, edits=EDITS)
+
+
+def trained(folder: Path) -> RunDirectory:
+    """The run of a new lab."""
+    start(agent_lab(folder), (), root=folder, despite=DESPITE)
+    (run,) = runs_of(folder, "tiny")
+    return run
 
 
 def sampled(run: RunDirectory) -> list[tuple[object, ...]]:
@@ -76,16 +79,12 @@ def sampled(run: RunDirectory) -> list[tuple[object, ...]]:
 
 
 def test_an_agent_is_trained_and_measured_and_the_manifest_names_its_file(tmp_path):
-    file = agent_lab(tmp_path / "one")
-    start(file, (), root=file.parent, despite=DESPITE)
-    (run,) = runs_of(file.parent, "tiny")
+    run = trained(tmp_path / "one")
     lines = list(History(run).lines("rl"))
     assert len(lines) == 4 and all(line["abstained_share"] == 0 for line in lines)
     assert {line["steps_mean"] for line in lines} == {3.0}
     assert '"agent.py"' in (run.path / "manifest.json").read_text()
-    again = agent_lab(tmp_path / "two")
-    start(again, (), root=again.parent, despite=DESPITE)
-    assert sampled(runs_of(again.parent, "tiny")[0]) == sampled(run)
+    assert sampled(trained(tmp_path / "two")) == sampled(run)
     same, punished = (
         replay(run, 2, settings, stage="rl", observer=Silent())
         for settings in ((), ("overlong={ buffer = 12, factor = 1.0 }",))
@@ -106,8 +105,7 @@ def test_an_agent_that_took_no_turn_abstains_with_its_own_reason():
 
 @pytest.mark.slow
 def test_a_killed_run_of_an_agent_goes_on_to_the_bit(tmp_path):
-    file = agent_lab(tmp_path / "whole")
-    start(file, (), root=file.parent, despite=DESPITE)
+    one = trained(tmp_path / "whole")
     other = agent_lab(tmp_path / "killed")
     command = [ASSAY, "run", "tiny.toml", "--despite", DESPITE]
     process = subprocess.Popen(command, cwd=other.parent, start_new_session=True)
@@ -119,7 +117,7 @@ def test_a_killed_run_of_an_agent_goes_on_to_the_bit(tmp_path):
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     subprocess.run([ASSAY, "resume", "tiny"], cwd=other.parent, check=True)
-    one, two = runs_of(file.parent, "tiny")[0], runs_of(other.parent, "tiny")[0]
+    (two,) = runs_of(other.parent, "tiny")
     assert sampled(one) == sampled(two)
     last = "checkpoints/rl/step-000004/model.safetensors"
     assert (one.path / last).read_bytes() == (two.path / last).read_bytes()
@@ -137,12 +135,7 @@ def test_a_killed_run_of_an_agent_goes_on_to_the_bit(tmp_path):
 def test_an_agent_that_is_not_there_is_one_line_before_a_model_is_read(tmp_path, agent, words):
     file = agent_lab(tmp_path / "lab")
     file.write_text(file.read_text().replace('"path:agent.py:solve"', agent))
-    ended = subprocess.run(
-        [ASSAY, "run", "tiny.toml"],
-        cwd=file.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and words in ended.stderr
+    refused = call("run", file, "--lab", file.parent)
+    assert_one_line(refused, words)
+    assert refused.stderr.count("\n") == 1
     assert not (file.parent / "runs").exists()

@@ -49,6 +49,17 @@ def adds(text: str, key: str) -> str:
     return f'<tool_call>\n{{"name": "add", "arguments": {{"a": {a}, "b": {b}}}}}\n</tool_call>'
 
 
+ASK = """
+import asyncio
+
+def ask(client, text="What is 1 + 1?", model="policy", **more):
+    messages = [{"role": "user", "content": text}]
+    return client.chat.completions.create(model=model, messages=messages, **more)
+
+async def solve(row, client):
+"""
+
+
 @pytest.fixture
 def policy() -> Scripted:
     return Scripted(renderer().tokenizer, adds)
@@ -75,16 +86,9 @@ def test_two_runs_draw_by_the_same_keys_whatever_order_calls_come_in(tmp_path, p
 
 
 def test_branches_are_turns_of_one_episode_in_one_order(tmp_path, policy):
-    source = """
-import asyncio
-
-async def solve(row, client):
-    async def ask(text):
-        answer = await client.chat.completions.create(
-            model="policy", messages=[{"role": "user", "content": text}], n=2)
-        return [choice.message.content for choice in answer.choices]
-    texts = await asyncio.gather(*(ask(f"What is {n} + 1?") for n in range(3)))
-    return float(all(len(each) == 2 for each in texts))
+    source = f"""{ASK}
+    asked = (ask(client, f"What is {{n}} + 1?", n=2) for n in range(3))
+    return float(all(len(each.choices) == 2 for each in await asyncio.gather(*asked)))
 """
     policy.reply = lambda text, key: key[-3:]
     outcome = run(tmp_path, source, policy, ROWS[:2])
@@ -111,12 +115,8 @@ def test_an_agent_that_goes_wrong_abstains_with_its_reason(tmp_path, policy, bod
 
 
 def test_a_call_that_nobody_awaits_is_an_abstention(tmp_path, policy):
-    source = """
-import asyncio
-
-async def solve(row, client):
-    task = asyncio.ensure_future(client.chat.completions.create(
-        model="policy", messages=[{"role": "user", "content": "What is 1 + 1?"}]))
+    source = f"""{ASK}
+    task = asyncio.ensure_future(ask(client))
     await asyncio.sleep(0.5)
     return 1.0
 """
@@ -128,13 +128,8 @@ async def solve(row, client):
 def test_every_one_of_equal_calls_that_wait_at_the_end_is_told_so_and_the_episode_is_closed(
     tmp_path, policy
 ):
-    source = """
-import asyncio
-
-async def solve(row, client):
-    calls = [client.chat.completions.create(model="policy", messages=[
-        {"role": "user", "content": "What is 1 + 1?"}]) for _ in range(3)]
-    waiting = [asyncio.ensure_future(call) for call in calls]
+    source = f"""{ASK}
+    waiting = [asyncio.ensure_future(ask(client)) for _ in range(3)]
     await asyncio.sleep(2)
     return 1.0
 """
@@ -148,11 +143,9 @@ async def solve(row, client):
 
 @pytest.mark.parametrize("more", ["n=2, stream=True", "top_logprobs=3, logprobs=True"])
 def test_what_would_be_lost_in_silence_is_refused(tmp_path, policy, more):
-    source = f"""
-async def solve(row, client):
+    source = f"""{ASK}
     try:
-        await client.chat.completions.create(model="policy", {more},
-            messages=[{{"role": "user", "content": "What is 1 + 1?"}}])
+        await ask(client, {more})
     except Exception as error:
         return float("n: a stream" in str(error) or "top_logprobs" in str(error))
     return 0.0
@@ -161,11 +154,9 @@ async def solve(row, client):
 
 
 def test_a_context_that_is_too_long_is_told_to_the_agent_as_openai_does(tmp_path, policy):
-    source = """
-async def solve(row, client):
+    source = f"""{ASK}
     try:
-        await client.chat.completions.create(
-            model="policy", messages=[{"role": "user", "content": "x" * 900}])
+        await ask(client, "x" * 900)
     except Exception as error:
         return float("longer than the model's context" in str(error))
     return 0.0
@@ -176,11 +167,9 @@ async def solve(row, client):
 
 
 def test_settings_that_the_agent_asks_for_are_noted_once_and_not_obeyed(tmp_path, policy):
-    source = """
-async def solve(row, client):
+    source = f"""{ASK}
     for _ in range(2):
-        await client.chat.completions.create(model="gpt-4o", temperature=0.2, top_p=0.5,
-            messages=[{"role": "user", "content": "What is 1 + 1?"}])
+        await ask(client, model="gpt-4o", temperature=0.2, top_p=0.5)
     return 1.0
 """
     seen = []
@@ -188,11 +177,8 @@ async def solve(row, client):
     policy.sample = lambda c, k, s: seen.append(s) or right(c, k, s)  # type: ignore[method-assign]
     outcome = run(tmp_path, source, policy, ROWS[:2])
     assert {(s.temperature, s.top_p) for s in seen} == {(1.0, 1.0)}
-    assert sorted(note.split(" for ")[1].split(" =")[0] for note in outcome.notes) == [
-        "model",
-        "temperature",
-        "top_p",
-    ]
+    names = sorted(note.split(" for ")[1].split(" =")[0] for note in outcome.notes)
+    assert names == ["model", "temperature", "top_p"]
 
 
 def test_a_model_that_is_none_is_noted_and_refused_where_the_policy_was_asked_by_its_name(

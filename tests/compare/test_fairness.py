@@ -209,18 +209,15 @@ LAST = "rl.step-000030"
 
 def measured(root: Path, name: str, loosely: int) -> RunDirectory:
     """A run of which the first so many answers of each record were scored by a fallback metric."""
-    run = empty_run(root, name)
-    for checkpoint, scores in (("base", [0.0] * len(RL)), (LAST, RL)):
-        add_scores(run, checkpoint, scores, CLEAN, marking(loosely))
-    return run
 
-
-def marking(loosely: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    def change(line: dict[str, Any]) -> dict[str, Any]:
+    def mark(line: dict[str, Any]) -> dict[str, Any]:
         number = int(line["item_id"].rpartition("_")[2])
         return line | {"parts": f'{{"fallback": {float(number < loosely)}}}'}
 
-    return change
+    run = empty_run(root, name)
+    for checkpoint, scores in (("base", [0.0] * len(RL)), (LAST, RL)):
+        add_scores(run, checkpoint, scores, CLEAN, mark)
+    return run
 
 
 @pytest.mark.parametrize(

@@ -113,10 +113,8 @@ def other_run(root: Path, manifest: dict, values=RL, name="other", record=RECORD
 def test_runs_are_compared_by_their_last_measured_checkpoint(run, tmp_path):
     other = other_run(tmp_path, MANIFEST, SFT)
     table = runs_table(run, other)
-    assert [line.name for line in table.lines] == [
-        f"{run}@rl.step-000030",
-        f"{other}@rl.step-000030",
-    ]
+    names = [f"{each}@rl.step-000030" for each in (run, other)]
+    assert [line.name for line in table.lines] == names
     assert control_of(table.lines[1]).comparison.difference == pytest.approx(-3 / 20)
     assert control_of(table.lines[1]).comparison.verdict == "undecided"
 

@@ -22,9 +22,11 @@ CLEAN = replace(RECORD, shared={})
 ITEMS = 20
 
 
-def trained(root: Path, name: str, seed: int, values: list[float]) -> RunDirectory:
+def trained(
+    root: Path, name: str, seed: int, values: list[float], spec: str = SPEC
+) -> RunDirectory:
     """A finished run of one seed."""
-    run = create_run(root, name, seed=seed, spec=SPEC.format(name=name), new=True)
+    run = create_run(root, name, seed=seed, spec=spec.format(name=name), new=True)
     run.manifest.write_text(json.dumps(MANIFEST))
     add_scores(run, "rl.step-000030", values, CLEAN)
     write_status(run.path, replace(stored_status(run.path), status="finished"))
@@ -92,12 +94,7 @@ def test_where_one_arm_has_one_seed_the_newest_checkpoints_are_compared_and_that
 
 
 def test_a_seed_made_with_other_settings_is_no_seed_of_the_arm(arms, tmp_path):
-    other = create_run(
-        tmp_path, "sft", seed=4, spec=SPEC.format(name="sft").replace("0.7", "0.9"), new=True
-    )
-    other.manifest.write_text(json.dumps(MANIFEST))
-    add_scores(other, "rl.step-000030", [1.0] * ITEMS, CLEAN)
-    write_status(other.path, replace(stored_status(other.path), status="finished"))
+    other = trained(tmp_path, "sft", 4, [1.0] * ITEMS, SPEC.replace("0.7", "0.9"))
     lines = compared(tmp_path, "sft", "rl")["result"]["lines"]
     assert lines[0]["checkpoint"].startswith(str(other))
     assert "McNemar" in lines[1]["to_control"]["comparison"]["method"]

@@ -105,7 +105,6 @@ def test_the_command_proves_the_file_for_an_experiments_model_and_rendering(
     )
     out = tmp_path / "b.parquet"
     options = ("--to", "verl", "--for", tmp_path / "e.toml", "--prove", "--json")
-    (proof,) = answer(call("convert", tmp_path / "a.jsonl", out, *options))["result"][
-        "proofs"
-    ].values()
+    result = answer(call("convert", tmp_path / "a.jsonl", out, *options))["result"]
+    (proof,) = result["proofs"].values()
     assert proof["prompts"] == proof["asked"] == 6 and proof["package"] == "verl==0.9.1"

@@ -7,8 +7,7 @@ import json
 import os
 import shutil
 import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +27,7 @@ from tests import from_files
 from tests.docs.pages import as_module
 from tests.forked import assay, kill
 from tests.lab.run.test_kill import everything, faults, steps_done
+from tests.lab.sweep.test_missing_runs import alive, wait_for
 from tests.lengths import MODULE, make_lengths_lab
 from tests.models.folders import tiny_model
 from tests.tiny_labs import make_lab
@@ -93,7 +93,7 @@ def test_killed_on_either_side_a_run_ends_clean_and_is_resumed_to_the_last_bit(l
         process = begun()
         process.join(400)
         assert process.exitcode == 0, (lab / "log.txt").read_text()[-3000:]
-        assert wait_until(lambda: not folders(process.pid))
+        assert wait_for(lambda: not folders(process.pid), 20)
         (run,) = (lab / "runs" / "tiny").iterdir()
         return without_proofs(everything(run))
 
@@ -101,7 +101,7 @@ def test_killed_on_either_side_a_run_ends_clean_and_is_resumed_to_the_last_bit(l
     shutil.move(lab / "runs", lab / "unbroken")
     (lab / "lab.sqlite").unlink()
     process = begun()
-    assert wait_until(lambda: steps_done(lab, "rl") >= 1, 300)
+    assert wait_for(lambda: steps_done(lab, "rl") >= 1, 300)
     (folder,) = folders(process.pid)
     (worker,) = children(process.pid)
     if killed == "trainer":
@@ -111,7 +111,7 @@ def test_killed_on_either_side_a_run_ends_clean_and_is_resumed_to_the_last_bit(l
         process.join(60)
         assert process.exitcode == 1
         assert "vLLM's process ended (signal 9)" in (lab / "log.txt").read_text()
-    assert wait_until(lambda: not folder.exists() and not alive(worker))
+    assert wait_for(lambda: not folder.exists() and not alive(worker), 20)
     assert faults(lab) <= {"unknown"}
     found = finished()
     assert found.keys() == expected.keys()
@@ -119,23 +119,11 @@ def test_killed_on_either_side_a_run_ends_clean_and_is_resumed_to_the_last_bit(l
         assert found[name] == value, name
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 20) -> bool:
-    deadline = time.monotonic() + seconds
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return true()
-
-
 def children(pid: int | None) -> Sequence[int]:
     """vLLM's processes of this one."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     found = [int(p) for t in threads for p in (t / "children").read_text().split()]
     return [p for p in found if b"vllm_worker" in Path(f"/proc/{p}/cmdline").read_bytes()]
-
-
-def alive(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 ADAPTERS = ('stage.rl.adapt={kind="lora",rank=2}', "stage.rl.optimizer.lr=0.01")

@@ -52,21 +52,10 @@ class Attack:
     deadline: float
 
 
-def _attacks(kind: str) -> dict[str, Attack]:
-    table = tomllib.loads(Path(__file__).with_name("attacks.toml").read_text(encoding="utf-8"))
-    return {
-        name: Attack(
-            each["body"],
-            tuple(each["ends"]),
-            each.get("deadline", HANGS if each["ends"][0] == "deadline" else 30.0),
-        )
-        for name, each in table[kind].items()
-    }
+def _attack(body: str, ends: list[str], deadline: float | None = None) -> Attack:
+    return Attack(body, tuple(ends), deadline or (HANGS if ends[0] == "deadline" else 30.0))
 
 
-ATTACKS = {
-    name: each
-    for kind in ("resources", "endings", "isolation", "pipe")
-    for name, each in _attacks(kind).items()
-}
+KINDS = tomllib.loads(Path(__file__).with_name("attacks.toml").read_text(encoding="utf-8"))
+ATTACKS = {name: _attack(**each) for kind in KINDS.values() for name, each in kind.items()}
 """By name."""

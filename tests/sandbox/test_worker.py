@@ -58,6 +58,7 @@ def test_values_come_back_as_json() -> None:
         ("segfault", {}, "crash", "killed by signal 11: Segmentation fault"),
         ("hog", {}, "memory", "MemoryError: over the memory limit"),
         ("burn", {}, "cpu", "over the limit of CPU time"),
+        ("burn_in_children", {"children": 2}, "cpu", "over the limit of CPU time"),
         ("large", {"size": 2 << 20}, "output", "answer over 1048576 bytes"),
         ("many_processes", {}, "processes", "more than 8 processes"),
         ("many_hogs", {"children": 4, "megabytes": 350}, "memory", TOGETHER),
@@ -99,11 +100,6 @@ FORGED = [
 def test_a_forged_answer_that_is_none_is_a_crash(line: str) -> None:
     why = "the answer is not in the worker's form"
     assert call("forge", line=line) == CallOutcome(failure="crash", why=why)
-
-
-def test_the_cpu_time_of_all_processes_counts_together() -> None:
-    found = call("burn_in_children", limits=replace(SMALL, cpu_seconds=1), children=2)
-    assert found == CallOutcome(failure="cpu", why="over the limit of CPU time")
 
 
 def test_a_forged_answer_cannot_reach_into_the_next_call() -> None:

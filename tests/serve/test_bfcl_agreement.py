@@ -29,6 +29,7 @@ from assay.rl.policy import SampleKey
 from assay.serve.server import running
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark, task
+from tests.json_lines import json_lines
 from tests.serve.scripted import ScriptedSampler
 
 MODEL, REGISTERED = "Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B-FC"
@@ -68,26 +69,11 @@ class Script:
     variant: str
     answer: str
 
-    @property
-    def entry(self) -> str:
-        """BFCL's id of the entry."""
-        return self.row.id
-
-    @property
-    def category(self) -> str:
-        """BFCL's name of the category."""
-        return self.row.extra["category"]
-
-    @property
-    def question(self) -> str:
-        """What the entry asks, which names it."""
-        return question_of(self.row)
-
     def judged_here(self) -> bool:
         """Assay's verdict, by the benchmark's own score."""
         with RewardRunner(self.made.score, workers=1) as runner:
             (reward,) = runner.score([(self.row, Completion(self.answer))])
-        assert reward.value is not None, f"{self.entry}: unscored: {reward.why}"
+        assert reward.value is not None, f"{self.row.id}: unscored: {reward.why}"
         return reward.value == self.made.max_score
 
 
@@ -127,8 +113,8 @@ class ScriptedDecoder(ScriptedSampler):
         messages = [m.partition("\n") for m in text.split("<|im_start|>")[1:]]
         asked = [body.replace("<|im_end|>", "").strip() for role, _, body in messages]
         users = [body for (role, _, _), body in zip(messages, asked, strict=True) if role == "user"]
-        (script,) = [s for s in self.scripts if s.question == "\x1f".join(users)]
-        self.asked[script.entry] = context
+        (script,) = [s for s in self.scripts if question_of(s.row) == "\x1f".join(users)]
+        self.asked[script.row.id] = context
         return [*self.tokenizer.encode(script.answer, add_special_tokens=False), self.end_token]
 
 
@@ -147,23 +133,23 @@ def test_both_ways_judge_every_entry_alike(
     tokenizer, sampler = ask_upstream(scripts, tmp_path)
     theirs = upstream_verdicts(tmp_path, by_category(scripts))
     differing = {
-        script.entry: (script.variant, theirs[script.entry])
+        script.row.id: (script.variant, theirs[script.row.id])
         for script in scripts
-        if theirs[script.entry] != script.judged_here()
+        if theirs[script.row.id] != script.judged_here()
     }
     assert not differing
-    assert {theirs[script.entry] for script in scripts} == {True, False}, "both verdicts occur"
+    assert {theirs[script.row.id] for script in scripts} == {True, False}, "both verdicts occur"
     here = Renderer(tokenizer, "qwen3_fc")
     for script in scripts:
         prompt = here.prompt(script.row.prompt, script.row.tools)
-        assert sampler.asked[script.entry] == prompt, script.entry
+        assert sampler.asked[script.row.id] == prompt, script.row.id
 
 
 def by_category(scripts: Sequence[Script]) -> dict[str, list[str]]:
     """Ids of the entries of each category."""
     found: dict[str, list[str]] = {}
     for script in scripts:
-        found.setdefault(script.category, []).append(script.entry)
+        found.setdefault(script.row.extra["category"], []).append(script.row.id)
     return found
 
 
@@ -217,7 +203,7 @@ def upstream_verdicts(root: Path, asked: Mapping[str, Sequence[str]]) -> dict[st
 def read_lines(folder: Path, name: str) -> list[dict]:
     """The JSON lines of the one file of this name."""
     (file,) = folder.rglob(name)
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return json_lines(file)
 
 
 def tokenizer_folder(folder: Path) -> Path:

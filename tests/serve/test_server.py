@@ -30,14 +30,14 @@ CODE = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()
 TALK = [{"role": "user", "content": "hi"}]
 
 
-def started(*arguments: object, **environment: str) -> subprocess.Popen[str]:
-    """`assay serve ARGUMENTS` in a process of its own."""
+def started(*arguments: object) -> subprocess.Popen[str]:
+    """`assay ARGUMENTS` in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", CODE, "serve", *map(str, arguments)],
+        [sys.executable, "-c", CODE, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 
 
@@ -63,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def process(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """The server of the tiny model with a token of its own making."""
-    made = started("path:model", "--lab", folder.parent, "--port", 0, "--name", "tiny")
+    made = started("serve", "path:model", "--lab", folder.parent, "--port", 0, "--name", "tiny")
     yield made
     made.kill()
     made.communicate()

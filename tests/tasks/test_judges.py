@@ -41,14 +41,6 @@ class Parrot:
         texts = [each.messages[-1].content for each in batch]
         return [HelperAnswer(t, failure="HTTP 500" if t == "lost" else "") for t in texts]
 
-    def score(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        answers: Sequence[str],
-        ended: bool = False,
-    ) -> list[tuple[float, ...]]:
-        return [(-1.0,) * len(text) for text in answers]
-
 
 def completions(*texts: str) -> list[tuple[Row, Completion]]:
     return [(ROW, Completion(text, id=f"1/r#{n}")) for n, text in enumerate(texts)]

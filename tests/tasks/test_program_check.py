@@ -95,10 +95,9 @@ def test_the_reward_says_what_a_failing_program_earns_and_the_lab_abstains_where
 def test_outcomes_of_programs_are_journalled(tmp_path) -> None:
     check = program_check(source, compare, read=numbers)
     pair = (ROW, Completion("```python\nimport random\nprint(random.random())\n```", id="1/sum#0"))
-    journal = JudgementJournal(tmp_path / "j.jsonl", "hash")
-    with RewardRunner(check, 5.0, sandbox="limits-only", journal=journal) as runner:
-        (first,) = runner.score([pair])
-    with RewardRunner(
-        check, 5.0, sandbox="limits-only", journal=JudgementJournal(tmp_path / "j.jsonl", "hash")
-    ) as runner:
-        assert runner.score([pair]) == [first]
+    rewards = []
+    for _ in range(2):
+        journal = JudgementJournal(tmp_path / "j.jsonl", "hash")
+        with RewardRunner(check, 5.0, sandbox="limits-only", journal=journal) as runner:
+            rewards += runner.score([pair])
+    assert rewards[0] == rewards[1]

@@ -80,6 +80,20 @@ def seen(turn: Turn) -> tuple[int, ...]:
     return tokens_of(turn.context)
 
 
+def context(place: RenderedDialogue) -> tuple[Any, ...]:
+    """What the policy reads next."""
+    read = place.context()
+    assert read is not None
+    return read
+
+
+def rendered(place: RenderedDialogue, dialogue: Repeats) -> tuple[Any, ...]:
+    """What the dialogue asks next, encoded anew."""
+    asked = dialogue.asks()
+    assert asked is not None
+    return place.renderer.prompt(asked.messages, asked.tools)
+
+
 def say(
     place: RenderedDialogue, made: Any, text_tokens: list[int], end: str | None = "<|im_end|>"
 ) -> Turn:
@@ -96,12 +110,9 @@ def test_sampled_tokens_are_kept_where_encoding_them_anew_would_merge_them():
     a, b = made.convert_tokens_to_ids(["a", "b"])
     turn = say(place, made, [a, b, a])
     assert dialogue.heard == [("aba", "stop")]
-    following = place.context()
-    assert following is not None
+    following = context(place)
     assert following[: len(seen(turn)) + 4] == seen(turn) + turn.actions
-    asked = dialogue.asks()
-    assert asked is not None
-    anew = place.renderer.prompt(asked.messages, asked.tools)
+    anew = rendered(place, dialogue)
     assert anew != following, "the text's own tokens are others"
     assert made.decode(list(anew)) == made.decode(list(following))
 
@@ -113,8 +124,7 @@ def test_every_next_context_begins_with_the_one_before_and_what_was_sampled(said
     ends = set(made.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"]))
     for tokens in said:
         turn = say(place, made, [t for t in tokens if t not in ends])
-        following = place.context()
-        assert following is not None
+        following = context(place)
         assert following[: len(seen(turn)) + len(turn.actions)] == seen(turn) + turn.actions
 
 
@@ -125,8 +135,7 @@ def test_a_turn_that_ended_otherwise_gets_the_templates_end_behind_its_tokens(en
     a, b, stop = made.convert_tokens_to_ids(["a", "b", "<|im_end|>"])
     turn = say(place, made, [a, b], end)
     assert dialogue.heard == [("ab", "length" if end is None else "stop")]
-    following = place.context()
-    assert following is not None
+    following = context(place)
     assert following[: len(seen(turn)) + 3] == (*seen(turn), a, b, stop)
 
 
@@ -135,14 +144,11 @@ def test_history_that_the_template_writes_otherwise_is_the_history_the_turn_has(
     place, dialogue = world(made)
     a, b, space = made.convert_tokens_to_ids(["a", "b", "Ġ"])
     turn = say(place, made, [a, b, space])
-    following = place.context()
-    asked = dialogue.asks()
-    assert asked is not None and following is not None
-    assert following == place.renderer.prompt(asked.messages, asked.tools)
+    following = context(place)
+    assert following == rendered(place, dialogue)
     assert following[: len(seen(turn))] == seen(turn)
     again = say(place, made, [a, b])
-    third = place.context()
-    assert third is not None
+    third = context(place)
     # The trimmed message stays as the template writes it, the other one as it was sampled.
     assert third[: len(following) + 3] == following + again.actions
 
@@ -151,10 +157,8 @@ def test_thoughts_that_the_template_strips_are_not_in_later_contexts():
     made = tokenizer(STRIP)
     place, dialogue = world(made)
     turn = say(place, made, made.encode("<think>hm</think>yes"))
-    following = place.context()
-    asked = dialogue.asks()
-    assert asked is not None
-    assert "hm" not in made.decode(list(following or ()))
-    assert following == place.renderer.prompt(asked.messages, asked.tools)
+    following = context(place)
+    assert "hm" not in made.decode(list(following))
+    assert following == rendered(place, dialogue)
     assert dialogue.said[0].content == "<think>hm</think>yes", "rewards see what was written"
     assert following != seen(turn) + turn.actions

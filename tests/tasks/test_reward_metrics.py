@@ -172,10 +172,8 @@ def test_failed_calls_of_helper_models_are_api_errors_to_the_health_rules():
         return {"step": step, **asked, "helper/judge/failures": 0.5 * step}
 
     assert derived(line(20))["api_error_share"] == pytest.approx(0.2)
-    found = [
-        each.code for each in check_health(Evidence([line(step) for step in range(1, 31)])).findings
-    ]
-    assert found == ["rising_api_errors"]
+    health = check_health(Evidence([line(step) for step in range(1, 31)]))
+    assert [each.code for each in health.findings] == ["rising_api_errors"]
     assert "api_error_share" not in derived({"step": 1, "helper/judge/requests": 0.0})
 
 

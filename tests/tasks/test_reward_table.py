@@ -138,14 +138,19 @@ def test_conditions_are_on_what_the_other_kind_gave_and_chain() -> None:
     assert found.facts == {"third/why": "", "first/why": ""}
 
 
-def test_a_part_that_abstains_makes_the_whole_abstain_and_what_waits_for_it_is_not_scored() -> None:
-    calls: list[str] = []
+def counted(calls: list[str], value: float) -> JudgeReward:
+    """A judge that notes the texts that it judges."""
 
     def count(batch: Any, helpers: Any) -> list[Reward]:
         calls.extend(completion.text for _, completion in batch)
-        return [Reward(1.0)] * len(batch)
+        return [Reward(value)] * len(batch)
 
-    judge = JudgeReward(count)
+    return JudgeReward(count)
+
+
+def test_a_part_that_abstains_makes_the_whole_abstain_and_what_waits_for_it_is_not_scored() -> None:
+    calls: list[str] = []
+    judge = counted(calls, 1.0)
     reward = table(
         judge=TablePart(judge, when=(Condition("right", equal=1),), same="judge"),
         right=TablePart(
@@ -160,12 +165,7 @@ def test_a_part_that_abstains_makes_the_whole_abstain_and_what_waits_for_it_is_n
 
 def test_parts_alike_in_kind_and_options_are_scored_once(tmp_path: Path) -> None:
     calls: list[str] = []
-
-    def count(batch: Any, helpers: Any) -> list[Reward]:
-        calls.extend(completion.text for _, completion in batch)
-        return [Reward(0.5)] * len(batch)
-
-    judge = JudgeReward(count)
+    judge = counted(calls, 0.5)
     reward = table(
         one=TablePart(judge, when=(Condition("is_a", equal=1),), same="judge"),
         is_a=TablePart(lambda row, c: Reward(float(c.text == "a")), same="is_a"),

@@ -47,9 +47,6 @@ class Judge:
         said = [self.say(each.messages) for each in batch]
         return [each if isinstance(each, HelperAnswer) else HelperAnswer(each) for each in said]
 
-    def score(self, conversations, answers, ended=False) -> list[tuple[float, ...]]:
-        raise NotImplementedError
-
 
 def judged(rubric: Rubric, judge: Judge, text: str = "Hello.", row: Row = ROW) -> Reward:
     helpers = {"grader": judge}

@@ -54,21 +54,6 @@ def test_an_unsafe_reward_runs_elsewhere_and_each_failure_stays_with_its_complet
     ]
 
 
-@pytest.mark.parametrize(
-    ("mood", "why"),
-    [
-        ("raise", "exception: KeyError: 'mood'"),
-        ("die", "crash: ended with exit code 1"),
-    ],
-)
-def test_what_the_gold_answer_does_too_is_the_labs_doing_and_abstains(mood: str, why: str) -> None:
-    row = replace(ROW, gold=mood)
-    with RewardRunner(moody, 1.5, sandbox="limits-only") as runner:
-        bad, good = runner.score([(row, Completion(mood)), (row, Completion("fine"))])
-    assert (bad.value, bad.why, bad.outcome) == (None, why, "")
-    assert good.value == 1.0
-
-
 def test_a_failure_that_a_second_try_does_not_repeat_is_forgotten(tmp_path: Path) -> None:
     """A worker that was killed from outside says nothing of the answer."""
     (tmp_path / "first").touch()
@@ -100,16 +85,16 @@ def test_a_pure_reward_that_raises_on_an_answer_earns_its_lowest_value() -> None
         assert runner.abstained_share == 0.0 and right.value == 1.0
 
 
-def test_abstentions_and_outcomes_are_counted() -> None:
-    rows = {mood: replace(ROW, gold=mood) for mood in ("raise", "die", "fine")}
+def test_what_the_gold_answer_does_too_is_the_labs_doing_abstains_and_is_counted() -> None:
+    cases = (("raise", "raise"), ("raise", "fine"), ("die", "die"), ("fine", "raise"))
     with RewardRunner(moody, 20.0, sandbox="limits-only") as runner:
         assert runner.abstained_share == 0.0
-        for gold, text in (("raise", "raise"), ("fine", "fine"), ("die", "die"), ("fine", "raise")):
-            runner.score([(rows[gold], Completion(text))])
-        assert runner.abstentions == {
-            "exception: KeyError: 'mood'": 1,
-            "crash: ended with exit code 1": 1,
-        }
+        pairs = [(replace(ROW, gold=gold), Completion(text)) for gold, text in cases]
+        rewards = [reward for pair in pairs for reward in runner.score([pair])]
+        reasons = ["exception: KeyError: 'mood'", "crash: ended with exit code 1"]
+        assert [reward.value for reward in rewards] == [None, 1.0, None, 0.0]
+        assert [(each.why, each.outcome) for each in rewards[::2]] == [(why, "") for why in reasons]
+        assert runner.abstentions == dict.fromkeys(reasons, 1)
         assert runner.outcomes == {"checker raised": 1}
         assert (runner.scored, runner.abstained_share) == (4, 0.5)
 

@@ -1,6 +1,5 @@
 """Rewards about form give TRL's numbers, and abstain where there is nothing to count."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,9 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.labs.math.rewards import accuracy
 from assay.tasks.text_rewards import cosine_length, cosine_scaled, repetition_penalty, think_format
+from tests.rl.test_trl_oracle import trl_rows
 
 ROW = Row("r", (Message("user", "?"),), gold="7")
-
-
-def trl_rows(shared: Path, function: str) -> list[dict]:
-    lines = (shared / "data/oracle/trl_fixture_rows.jsonl").read_text().splitlines()
-    return [row for row in map(json.loads, lines) if row["function"] == function]
 
 
 def test_think_format_agrees_with_trl(shared: Path) -> None:
@@ -60,6 +55,16 @@ def test_cosine_agrees_with_trl(shared: Path) -> None:
         assert value == pytest.approx(row["expected"], abs=row["tol"])
 
 
+WRONG = {
+    "equal": False,
+    "gold_read": True,
+    "answer_read": True,
+    "math_verify": None,
+    "swapped": None,
+}
+"""A verdict of the checker."""
+
+
 def test_cosine_reshapes_cheap_and_worked_out_answers_alike() -> None:
     reward = cosine_scaled(accuracy, max_length=10)
     tokens = tuple(range(10))
@@ -69,25 +74,12 @@ def test_cosine_reshapes_cheap_and_worked_out_answers_alike() -> None:
         outcome="right",
         facts={"answer": "7"},
     )
-    verdict = {
-        "equal": False,
-        "gold_read": True,
-        "answer_read": True,
-        "math_verify": None,
-        "swapped": None,
-    }
-    assert reward.read(ROW, Completion(r"\boxed{x}", tokens), verdict).value == -0.5
+    assert reward.read(ROW, Completion(r"\boxed{x}", tokens), WRONG).value == -0.5
 
 
 def test_cosine_keeps_an_abstention_and_needs_tokens() -> None:
     reward = cosine_scaled(accuracy, max_length=10)
-    unread = {
-        "equal": False,
-        "gold_read": False,
-        "answer_read": True,
-        "math_verify": None,
-        "swapped": None,
-    }
+    unread = WRONG | {"gold_read": False}
     assert reward.read(ROW, Completion(r"\boxed{x}", (1,)), unread).value is None
     without = reward.ask(ROW, Completion(r"\boxed{7}"))
     assert isinstance(without, Reward) and without.value is None and "tokens" in without.why

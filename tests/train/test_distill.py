@@ -148,9 +148,8 @@ def test_a_head_padded_with_unused_words_changes_nothing() -> None:
     def found(words: Any, told: Tensor) -> Tensor:
         lesson = Lesson(Teacher(0.5, words=words, size=9), told)
         head = torch.eye(9, dtype=torch.float64)
-        return head_divergence(student, head, None, Reads(at, at, 1.0, True), lesson)[
-            1
-        ].divergence_S
+        reads = Reads(at, at, 1.0, True)
+        return head_divergence(student, head, None, reads, lesson)[1].divergence_S
 
     wide = torch.cat([teacher, padding], 1)
     torch.testing.assert_close(found(lambda s: s, teacher), found(lambda s: s, wide))

@@ -27,10 +27,8 @@ from assay.train.likelihood import Tell, packed_batch, with_teacher
 from assay.train.update import Totals, accumulate
 from tests.tiny import VOCABULARY, tiny_model
 
-SCRIPT, RECORD = (
-    Path(__file__).with_name("gkd_in_trl.py"),
-    Path(__file__).with_name("gkd_by_trl.json"),
-)
+SCRIPT = Path(__file__).with_name("gkd_in_trl.py")
+RECORD = SCRIPT.with_name("gkd_by_trl.json")
 BETAS = (0.0, 0.1, 0.5, 1.0)
 PROMPTS = [[5, 9, 17], [5, 9, 17, 33, 4], [8]]
 ANSWERS = [[40, 41, 42, 7], [43, 1], [44, 45, 46, 47, 48, 1]]

@@ -19,8 +19,8 @@ from assay.train.sampled_groups import MultiTurn, PromptStream, SingleTurn
 from tests.train import toys
 
 
-def prompts(score=toys.score, *, group=8, share=0.1) -> PromptStream:
-    source = SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, score, toys.decode)
+def prompts(score=toys.score, *, group=8, share=0.1, source=None) -> PromptStream:
+    source = source or SingleTurn(toys.contexts(), Sampling(1.0, 1), 0, score, toys.decode)
     return PromptStream(
         toys.rows(), source, prompts=4, group=group, seed=0, max_abstained_share=share
     )
@@ -216,10 +216,7 @@ def even(pairs):
 
 def multi_turn(crashing: frozenset[str] = frozenset(), share: float = 0.1) -> Grpo:
     source = MultiTurn(lambda row: Counter(row, row.id in crashing), Sampling(1.0, 1), 0, even)
-    stream = PromptStream(
-        toys.rows(), source, prompts=4, group=8, seed=0, max_abstained_share=share
-    )
-    return Grpo(stream, toys.settings(), GrpoObjective(), toys.decode)
+    return grpo(source=source, share=share)
 
 
 def test_multi_turn_episodes_with_tool_results_between_the_turns_train():

@@ -40,6 +40,7 @@ from tests.cli.conftest import answer, assert_one_line, call
 from tests.few import few
 from tests.forked import forked
 from tests.from_files import start
+from tests.models.edits import edit_json
 from tests.models.folders import tiny_model
 from tests.tiny_labs import make_lab, model_of
 from tests.trainers.test_in_tools import losses_by_hand
@@ -55,14 +56,7 @@ def lab(tmp_path: Path) -> Path:
 
 def moved_weights(lab: Path, checkpoint: Path, by: float) -> None:
     """The lab's model as the tool would have saved it after training."""
-    for name in (
-        "config.json",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ):
-        if (lab / "model" / name).is_file():
-            shutil.copy(lab / "model" / name, checkpoint / name)
+    shutil.copytree(lab / "model", checkpoint, dirs_exist_ok=True)
     state = load_file(lab / "model" / "model.safetensors")
     state = {name: tensor + by for name, tensor in state.items()}
     save_file(state, checkpoint / "model.safetensors", metadata={"format": "pt"})
@@ -111,6 +105,19 @@ def only_run(lab: Path) -> RunDirectory:
     return run
 
 
+def logits_of(lab: Path, stage: str, ids: torch.Tensor) -> torch.Tensor:
+    """Of the last checkpoint of the stage that the only run has."""
+    session = Session(History(only_run(lab)).experiment, only_run(lab), 0, Silent())
+    with torch.no_grad():
+        return model_of(session, CheckpointReference(stage, "last"))(ids).logits
+
+
+def confounds_of_both(lab: Path) -> dict[str, str]:
+    """By path what the other of two runs has."""
+    one, two = map(read_manifest, all_runs(lab))
+    return {d.path: d.other for d in differences(one, two) if d.kind == "confound"}
+
+
 @pytest.mark.parametrize("tool", ["trl", "swift"])
 def test_a_run_made_without_assay_is_one_of_the_labs(lab: Path, tool: str) -> None:
     folder = plain(lab, tool)
@@ -152,11 +159,9 @@ def test_an_adapter_that_no_lora_here_holds_is_whole_weights_with_pefts_logits(l
     result = imported(lab, folder)
     assert "merged by peft into whole weights" in result["differences"]["adapter_config.json"]
     assert "stage.grpo.adapt.kind" in result["unknown"]
-    run = only_run(lab)
-    session = Session(History(run).experiment, run, 0, Silent())
     with torch.no_grad():
-        ours = model_of(session, CheckpointReference("grpo", "last"))(ids).logits
-        assert float((ours - model(input_ids=ids).logits).abs().max()) < 1e-5
+        theirs = model(input_ids=ids).logits
+    assert float((logits_of(lab, "grpo", ids) - theirs).abs().max()) < 1e-5
 
 
 def test_an_adapter_whose_base_peft_draws_at_random_is_refused_with_the_reason(lab: Path) -> None:
@@ -223,10 +228,8 @@ def test_whole_weights_are_read_by_the_config_beside_them(change: str, lab: Path
     folder, want = saved(lab, **OWN_CONFIG[change])
     assert (folder / "model.safetensors.index.json").is_file() == ("shard" in OWN_CONFIG[change])
     imported(lab, folder)
-    run = only_run(lab)
+    ours = logits_of(lab, "sft", IDS)
     with torch.no_grad():
-        session = Session(History(run).experiment, run, 0, Silent())
-        ours = model_of(session, CheckpointReference("sft", "last"))(IDS).logits
         base = load_model(lab / "model", choose_precision("fp32", "cpu")).model(IDS).logits
     assert float((ours - want).abs().max()) < 1e-6
     assert float((base - want).abs().max()) > 1e-3 or "shard" in OWN_CONFIG[change]
@@ -236,8 +239,7 @@ def test_weights_of_another_vocabulary_are_refused_by_its_size(lab: Path) -> Non
     folder, _ = saved(lab, vocab_size=300)
     done = taken(lab, folder, "--from", "trl", "--model", "path:model")
     assert_one_line(done, "config.json", "vocab_size", "is 300, and 259 in the base model")
-    huge = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 10**9}
-    (folder / "config.json").write_text(json.dumps(huge))
+    edit_json(folder / "config.json", num_hidden_layers=10**9)
     done = taken(lab, folder, "--from", "trl", "--model", "path:model")
     assert_one_line(done, "config.json", "num_hidden_layers")
     assert not all_runs(lab) and not [*lab.glob("runs/*/*")]
@@ -247,23 +249,21 @@ def test_what_a_run_of_ms_swift_went_on_from_is_told(lab: Path) -> None:
     folder = plain(lab, "swift")
     file, starts = folder / "args.json", []
     for name, adapters in (("fresh", []), ("further", ["/elsewhere/checkpoint-9"])):
-        told = {"adapters": adapters, "resume_from_checkpoint": None}
-        file.write_text(json.dumps(json.loads(file.read_text()) | told))
+        edit_json(file, adapters=adapters, resume_from_checkpoint=None)
         result = imported(lab, folder, "--name", name, tool="swift")
         starts.append(("stage.grpo.start" in result["unknown"], result["differences"].get("start")))
     assert starts == [(False, None), (True, "went on from adapters /elsewhere/checkpoint-9")]
-    one, two = map(read_manifest, all_runs(lab))
-    assert "stages.grpo.start" in {d.path for d in differences(one, two) if d.kind == "confound"}
+    assert "stages.grpo.start" in confounds_of_both(lab)
 
 
 def test_what_is_unknown_of_two_runs_is_never_equal(lab: Path) -> None:
     folder = plain(lab)
     for name in ("one", "two"):
         imported(lab, folder, "--name", name)
-    one, two = (read_manifest(run) for run in all_runs(lab))
+    one = read_manifest(all_runs(lab)[0])
     assert not [d for d in differences(one, one) if d.kind == "confound"]
-    found = {d.path for d in differences(one, two) if d.kind == "confound"}
-    assert {"data.train.rows", "stages.grpo.reward.unknown.source"} <= found
+    found = confounds_of_both(lab)
+    assert {"data.train.rows", "stages.grpo.reward.unknown.source"} <= found.keys()
     # What both folders tell is the same of both.
     assert not any(path.startswith("stages.grpo.optimizer") for path in found)
 
@@ -271,20 +271,15 @@ def test_what_is_unknown_of_two_runs_is_never_equal(lab: Path) -> None:
 def test_a_setting_without_counterpart_is_a_confound_of_two_imports(lab: Path) -> None:
     folder = plain(lab, "swift")
     for name, penalty in (("one", 1.0), ("two", 1.3)):
-        args = json.loads((folder / "args.json").read_text()) | {"repetition_penalty": penalty}
-        (folder / "args.json").write_text(json.dumps(args))
+        edit_json(folder / "args.json", repetition_penalty=penalty)
         imported(lab, folder, "--name", name, tool="swift")
-    (one, two) = (read_manifest(run) for run in all_runs(lab))
-    found = {d.path: d.other for d in differences(one, two) if d.kind == "confound"}
-    assert "1.3" in found["stages.grpo.unlike.repetition_penalty"]
+    assert "1.3" in confounds_of_both(lab)["stages.grpo.unlike.repetition_penalty"]
 
 
 @pytest.mark.parametrize("dft", [False, True])
 def test_the_loss_of_sft_is_nll_only_where_it_is_one(lab: Path, dft: bool) -> None:
     folder = shutil.copytree(RECORDED / "plain" / "swift", lab / "made")
-    args = json.loads((folder / "args.json").read_text()) | {"tuner_type": "full"}
-    (folder / "args.json").write_text(json.dumps(args | {"enable_dft_loss": dft}))
-    (folder / "checkpoint-4").mkdir()
+    edit_json(folder / "args.json", tuner_type="full", enable_dft_loss=dft)
     moved_weights(lab, folder / "checkpoint-4", 0.01)
     (folder / "checkpoint-4" / "trainer_state.json").write_text("{}")
     imported(lab, folder, tool="swift")
@@ -325,8 +320,7 @@ def test_the_first_loss_proves_where_an_exported_run_started_or_its_start_is_unk
     arguments = ("export", lab / "tiny.toml", lab / "out", "--lab", lab, "--to", "trl")
     sft = ("--stage", "sft", "--unproven", "--set", "stage.sft.steps=4")
     assert call(*arguments, *sft).exit_code == 0
-    (folder := lab / "out" / "output" / "checkpoint-4").mkdir(parents=True)
-    moved_weights(lab, folder, 0.01)
+    moved_weights(lab, folder := lab / "out" / "output" / "checkpoint-4", 0.01)
     first, second, *_ = losses_by_hand(lab)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = losses_by_hand(lab)[0]
@@ -493,8 +487,7 @@ def test_each_seed_is_taken_over_once_under_one_name(lab: Path) -> None:
     imported(lab, folder, "--name", "mine")
     again = taken(lab, folder, "--from", "trl", "--name", "mine")
     assert_one_line(again, "a run named 'mine' exists")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"seed": 8}))
+    edit_json(folder / "manifest.json", seed=8)
     imported(lab, folder, "--name", "mine")
     assert [stored_status(run.path).seed for run in all_runs(lab)] == [7, 8]
 

@@ -32,6 +32,7 @@ from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, all_runs
 from assay.trainers.register import TRAINERS
 from tests.cli.conftest import answer, call
+from tests.models.edits import edit_json
 from tests.tiny_labs import make_lab
 
 pytestmark = pytest.mark.slow
@@ -194,9 +195,7 @@ def losses_by_hand(lab: Path) -> list[float]:
 def test_losses_of_sft_are_those_of_assays_definitions(
     lab: Path, tool: str, dropout: float
 ) -> None:
-    config = json.loads((lab / "model" / "config.json").read_text())
-    stated = json.dumps(config | {"attention_dropout": dropout})
-    (lab / "model" / "config.json").write_text(stated)
+    edit_json(lab / "model" / "config.json", attention_dropout=dropout)
     folder = exported(lab, tool, "sft")
     about = json.loads((folder / "translation.json").read_text())
     assert "(end of answers)" in [each["key"] for each in about["differences"]]

@@ -14,6 +14,7 @@ from assay.engines.environments import installed
 from assay.errors import InputError
 from assay.trainers.outputs.output import Saved, Step, SwiftOutput, TrlOutput
 from assay.trainers.outputs.plain_folders import VerlOutput, lone_actor, merged
+from tests.json_lines import json_lines
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -30,8 +31,7 @@ def swift(tmp_path: Path) -> Path:
 
 def logged(folder: Path) -> list[dict]:
     """The entries of steps in the log."""
-    lines = map(json.loads, (folder / "logging.jsonl").read_text().splitlines())
-    return [line for line in lines if "loss" in line]
+    return [line for line in json_lines(folder / "logging.jsonl") if "loss" in line]
 
 
 def numbers(steps: Iterator[Step]) -> list[int]:
@@ -90,16 +90,25 @@ def test_a_round_of_several_updates_is_one_step(trl: Path) -> None:
     assert numbers(TrlOutput(trl, updates=3).steps()) == [1]
 
 
-def test_a_step_whose_table_is_still_written_is_not_there_yet(trl: Path) -> None:
-    table = trl / "completions" / "completions_00004.parquet"
-    whole = table.read_bytes()
-    for written in (whole[:3000], b""):
-        table.write_bytes(written)
+@pytest.mark.parametrize(
+    ("output", "tool", "file"),
+    [
+        (TrlOutput, "trl", "completions/completions_00004.parquet"),
+        (VerlOutput, "verl", "rollouts/4.jsonl"),
+    ],
+)
+def test_a_step_whose_answers_are_still_written_is_not_there_yet(
+    tmp_path: Path, output: type[TrlOutput | VerlOutput], tool: str, file: str
+) -> None:
+    folder = shutil.copytree(RECORDED / f"{tool}-grpo", tmp_path / "output")
+    whole = (folder / file).read_bytes()
+    for written in (whole[: len(whole) // 2], whole[:-20], b""):
+        (folder / file).write_bytes(written)
         for ended in (False, True):
-            assert numbers(TrlOutput(trl).steps(ended=ended)) == [1, 2, 3]
-    table.unlink()
-    assert numbers(TrlOutput(trl).steps()) == [1, 2, 3]
-    assert numbers(TrlOutput(trl).steps(ended=True)) == [1, 2, 3, 4]
+            assert numbers(output(folder).steps(ended=ended)) == [1, 2, 3]
+    (folder / file).unlink()
+    assert numbers(output(folder).steps()) == [1, 2, 3]
+    assert numbers(output(folder).steps(ended=True)) == [1, 2, 3, 4]
 
 
 def test_a_damaged_line_and_a_damaged_table_are_named(trl: Path) -> None:
@@ -116,7 +125,7 @@ def test_a_damaged_line_and_a_damaged_table_are_named(trl: Path) -> None:
 def test_answers_of_ms_swift_have_its_advantages_and_assays_rows_and_tokens(swift: Path) -> None:
     steps, entries = list(SwiftOutput(swift).steps()), logged(swift)
     assert [step.number for step in steps] == [1, 2, 3, 4]
-    tables = map(json.loads, (swift / "completions.jsonl").read_text().splitlines())
+    tables = json_lines(swift / "completions.jsonl")
     # ms-swift writes the last table once more at the end.
     for step, entry, table in zip(steps, entries, tables, strict=False):
         assert step.metrics["reward_mean"] == entry["reward"]
@@ -142,8 +151,7 @@ def test_answers_without_the_journal_are_ms_swifts_own(swift: Path) -> None:
 
 def test_of_a_resumed_ms_swift_the_last_attempt_at_a_step_counts(swift: Path) -> None:
     (file,) = (swift / "answers").iterdir()
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    again = [{**line, "text": "again"} for line in lines if line["step"] >= 3]
+    again = [{**line, "text": "again"} for line in json_lines(file) if line["step"] >= 3]
     later = swift / "answers" / "0-9999999999999-1.jsonl"
     later.write_text("".join(json.dumps(line) + "\n" for line in again))
     texts = [{each.text for each in step.answers} for step in SwiftOutput(swift).steps()]
@@ -169,8 +177,7 @@ def verl(tmp_path: Path) -> Path:
 def test_answers_of_verl_have_assays_rows_and_tokens(verl: Path) -> None:
     steps = list(VerlOutput(verl).steps())
     assert [step.number for step in steps] == [1, 2, 3, 4]
-    lines = [json.loads(line) for line in (verl / "metrics.jsonl").read_text().splitlines()]
-    for step, line in zip(steps, lines, strict=True):
+    for step, line in zip(steps, json_lines(verl / "metrics.jsonl"), strict=True):
         data = line["data"]
         assert step.metrics["reward_mean"] == data["critic/score/mean"]
         assert step.metrics["seconds"] == data["timing_s/step"]
@@ -178,8 +185,8 @@ def test_answers_of_verl_have_assays_rows_and_tokens(verl: Path) -> None:
         assert "truncated_share" not in step.metrics
         lengths = [len(each.tokens) for each in step.answers]
         assert sum(lengths) / len(lengths) == data["response_length/mean"]
-        rollouts = (verl / "rollouts" / f"{step.number}.jsonl").read_text().splitlines()
-        for each, rollout in zip(step.answers, map(json.loads, rollouts), strict=True):
+        rollouts = json_lines(verl / "rollouts" / f"{step.number}.jsonl")
+        for each, rollout in zip(step.answers, rollouts, strict=True):
             assert each.reward == rollout["score"]
             assert each.row.replace("+", " + ") + " = ?" in rollout["input"]
 
@@ -191,16 +198,6 @@ def test_a_log_that_verl_began_anew_goes_on_where_the_first_one_was_left(verl: P
     (verl / "metrics-1.jsonl").write_text("".join(lines[:3]) + lines[3][:40])
     (verl / "metrics.jsonl").write_text("".join(lines[2:]))
     assert list(VerlOutput(verl).steps()) == every
-
-
-def test_a_step_of_verl_whose_rollouts_are_still_written_is_not_there_yet(verl: Path) -> None:
-    file = verl / "rollouts" / "4.jsonl"
-    file.write_bytes(file.read_bytes()[:-20])
-    for ended in (False, True):
-        assert numbers(VerlOutput(verl).steps(ended=ended)) == [1, 2, 3]
-    file.unlink()
-    assert numbers(VerlOutput(verl).steps()) == [1, 2, 3]
-    assert numbers(VerlOutput(verl).steps(ended=True)) == [1, 2, 3, 4]
 
 
 def test_a_checkpoint_of_verl_counts_once_verl_names_it(verl: Path) -> None:

@@ -1,7 +1,6 @@
 """Settings of runs made without Assay are read back by the tables, and what means something else is
 listed; what a folder holds is read and never run."""
 
-import json
 import pickle
 import shutil
 import struct
@@ -29,6 +28,7 @@ from assay.trainers.read_back import (
 )
 from assay.trainers.register import TRAINERS, nested
 from assay.trainers.table import table
+from tests.models.edits import edit_json
 from tests.trainers.test_tables import GRPO, SFT, TABLES, translate
 
 LETTERS = [*zip("abcdefghijklmnopqrstuvw", "bcdefghijklmnopqrstuvwx", strict=True)]
@@ -268,8 +268,7 @@ def test_a_folder_that_the_tool_did_not_write_is_refused(tmp_path: Path, tool: s
 
 def test_another_kind_of_training_is_refused(tmp_path: Path) -> None:
     folder = shutil.copytree(PLAIN / "swift", tmp_path / "out")
-    args = read_object(folder / "args.json") | {"rlhf_type": "dpo"}
-    (folder / "args.json").write_text(json.dumps(args))
+    edit_json(folder / "args.json", rlhf_type="dpo")
     with pytest.raises(InputError, match="trained with dpo"):
         find("swift", folder)
     with pytest.raises(InputError, match="--from swift"):

@@ -1,9 +1,6 @@
 """The window in a real browser, beside a run that really trains, without one error of the page."""
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +14,7 @@ from assay.runs.metrics import append_metrics
 from assay.runs.status import hold_run, stored_status, write_status
 from assay.view.app import application
 from assay.view.window import Window, named_labs
+from tests.forked import assay
 from tests.pages.synthetic import empty_run
 from tests.tiny_labs import make_lab
 from tests.view.browser import FIX, Tab, chromium, opened
@@ -61,18 +59,12 @@ def tab(browser: Tab) -> Iterator[Tab]:
 @contextmanager
 def training(folder: Path, *settings: str) -> Iterator[None]:
     """`assay run` of a tiny model, in a process of its own."""
-    code = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
     sets = [word for each in settings for word in ("--set", each)]
-    command = ["run", str(folder / "tiny.toml"), *sets, "--lab", str(folder)]
-    with (folder.parent / "said.txt").open("w") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, *command],
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        yield
-        assert process.wait() == 0
+    command = ["run", folder / "tiny.toml", *sets, "--lab", folder]
+    process = assay(*command, log=folder.parent / "log", OMP_NUM_THREADS="1")
+    yield
+    process.join()
+    assert process.exitcode == 0
 
 
 def test_a_run_is_followed_while_it_trains(tmp_path: Path, tab: Tab):

@@ -1,10 +1,7 @@
 """`assay view`: what it prints, what it serves, how it ends."""
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -13,8 +10,7 @@ import pytest
 
 from tests.cli.conftest import assert_one_line, call
 from tests.pages.synthetic import empty_run
-
-CODE = "import sys; sys.argv[0] = 'assay'; from assay.cli.main import app; app()"
+from tests.serve.test_server import started
 
 
 def test_a_lab_that_is_not_there_is_named(tmp_path: Path):
@@ -30,16 +26,10 @@ def test_an_address_for_others_needs_a_token_of_the_users(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-def test_the_address_that_is_printed_opens_the_lab_until_ctrl_c(tmp_path: Path):
+def test_the_address_that_is_printed_opens_the_lab_until_ctrl_c(tmp_path: Path, monkeypatch):
+    monkeypatch.delenv("ASSAY_SERVE_TOKEN", raising=False)
     run = empty_run(tmp_path)
-    environment = {k: v for k, v in os.environ.items() if k != "ASSAY_SERVE_TOKEN"}
-    with subprocess.Popen(
-        [sys.executable, "-c", CODE, "view", str(tmp_path), "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
+    with started("view", tmp_path, "--port", 0) as process:
         watchdog = threading.Timer(120, process.kill)
         watchdog.start()
         assert process.stderr is not None and process.stdout is not None

@@ -4,6 +4,7 @@ its beam is what its own probabilities say.
 
 import itertools
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -38,14 +39,7 @@ steps  = 2
 prompts = 2
 optimizer = {{ lr = 1e-3 }}
 """
-SPEC = SelectionsSpec(
-    data="train",
-    kind="mixed",
-    selector="run:kinds@weigh.last",
-    width=4,
-    similar=2,
-    random=1,
-)
+SPEC = SelectionsSpec.model_validate(tomllib.loads(MIXED)["selections"]["rl"])
 ROW = read_kinds("train", BenchmarkOptions({})).rows[3]
 
 

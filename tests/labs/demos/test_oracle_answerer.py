@@ -35,13 +35,9 @@ def run(lab: Path) -> RunDirectory:
     return found
 
 
-def columns_of(run: RunDirectory) -> dict:
-    (file,) = run.evaluations.glob("test-*/base.parquet")
-    return read_columns(file, ["item_id", "output", "tokens", "score"])
-
-
 def test_the_record_holds_for_each_item_picks_that_help_where_any_do(run):
-    columns = columns_of(run)
+    (file,) = run.evaluations.glob("test-*/base.parquet")
+    columns = read_columns(file, ["item_id", "output", "tokens", "score"])
     assert set(columns["item_id"]) == set(ROWS)
     for item, output, tokens, score in zip(*columns.values(), strict=True):
         picks = tuple(json.loads(output))

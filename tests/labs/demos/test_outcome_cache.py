@@ -9,7 +9,7 @@ import pytest
 
 from assay.labs.demos.outcomes import once
 from assay.rl.policy import Sampling
-from assay.tasks.helper_model import HelperAnswer, HelperModel, Usage
+from assay.tasks.helper_model import Usage
 
 
 @dataclass
@@ -22,15 +22,6 @@ class Unknown:
     sampling: Sampling = field(default_factory=Sampling)
     usage: Usage = field(default_factory=Usage)
     asked: list[str] = field(default_factory=list)
-
-    def called_by(self, caller) -> HelperModel:
-        return self  # type: ignore[return-value]
-
-    def answer(self, batch) -> list[HelperAnswer]:
-        raise AssertionError
-
-    def score(self, conversations, answers, ended=False) -> list[tuple[float, ...]]:
-        raise AssertionError
 
     def lengths(self, texts: list[str]) -> list[int]:
         def compute(places) -> list[int]:

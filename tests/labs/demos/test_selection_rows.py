@@ -2,7 +2,6 @@
 rule scored is left out and counted.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from assay.data.loaded import Loaded
 from assay.errors import InputError
 from assay.experiment.selection_tables import SelectionsSpec
 from assay.labs.demos.demonstrations import POOL
-from assay.labs.demos.selection_file import SelectionFile, read_selection_file
+from assay.labs.demos.selection_file import SelectionFile
 from assay.labs.demos.stored import (
     ALL_SKIPPED,
     NOT_STORED,
@@ -22,7 +21,7 @@ from assay.labs.demos.stored import (
 )
 from assay.tasks.task import BenchmarkOptions
 from tests.labs.demos.kinds_lab import read_kinds
-from tests.labs.demos.test_selection_file import candidate, of_global_pointers
+from tests.labs.demos.test_selection_file import candidate, of_global_pointers, read
 
 ROWS = read_kinds("train", BenchmarkOptions({})).rows
 PICKS = [13, 16]
@@ -40,9 +39,7 @@ def file_of(folder: Path, queries: dict[str, list[dict[str, Any]]], **about: Any
         key: {"query": about or {"query_id": int(key)}, "pointer_candidates": candidates}
         for key, candidates in queries.items()
     }
-    file = folder / "rl_data.json"
-    file.write_text(json.dumps(written))
-    return read_selection_file(file)
+    return read(folder, written)
 
 
 def spec(**changes: Any) -> SelectionsSpec:
@@ -105,8 +102,6 @@ def test_local_pointers_pick_from_the_pool_of_the_file(tmp_path):
     pool = [17, 13, 2, 16]
     entry = {"query": {"question_id": "item-3"}, "candidate_pool_ids": pool}
     entry["pointer_candidates"] = [candidate(pointer_global=PICKS)]
-    file = tmp_path / "rl_data.json"
-    file.write_text(json.dumps({"0": entry}))
-    (row,) = loaded(read_selection_file(file)).rows
+    (row,) = loaded(read(tmp_path, {"0": entry})).rows
     assert row.extra[POOL] == pool
     assert row.extra["candidates"][0]["text"] == "[13, 16]"

@@ -1,8 +1,6 @@
 """VQA's accuracy is the original's to the letter; what scores in its place says so."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,17 +14,14 @@ from assay.labs.demos.outcomes import (
     without_punctuation,
 )
 from assay.labs.demos.rewards import earned
+from tests.json_lines import json_lines
 
 PICA = {"gpt3_5GT": 54.47, "gpt3_VinVL": 47.78, "gpt3_VinVLTag": 48.36}
 """What the original program prints for the predictions of three systems, in percent."""
 
 
-def lines(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-
-
 def test_every_official_case_of_the_normalisation_agrees(shared: Path) -> None:
-    cases = lines(shared / "data/vqa/official_normalise_cases.jsonl")
+    cases = json_lines(shared / "data/vqa/official_normalise_cases.jsonl")
     assert len(cases) == 375
     for case in cases:
         stripped = without_punctuation(case["input"])
@@ -35,7 +30,7 @@ def test_every_official_case_of_the_normalisation_agrees(shared: Path) -> None:
 
 
 def test_every_official_case_of_the_metric_agrees(shared: Path) -> None:
-    cases = lines(shared / "data/vqa/official_metric_cases.jsonl")
+    cases = json_lines(shared / "data/vqa/official_metric_cases.jsonl")
     assert len(cases) == 13
     for case in cases:
         found = vqa(case["prediction"], case["answers"])
@@ -46,11 +41,10 @@ def test_every_official_case_of_the_metric_agrees(shared: Path) -> None:
 def test_real_predictions_of_three_systems_score_what_the_original_program_says(
     shared: Path,
 ) -> None:
-    answers = {
-        row["question_id"]: row["answers"] for row in lines(shared / "data/vqa/okvqa_val.jsonl")
-    }
+    rows = json_lines(shared / "data/vqa/okvqa_val.jsonl")
+    answers = {row["question_id"]: row["answers"] for row in rows}
     scores: dict[str, list[float]] = {system: [] for system in PICA}
-    for line in lines(shared / "data/vqa/pica_predictions.jsonl"):
+    for line in json_lines(shared / "data/vqa/pica_predictions.jsonl"):
         given = answers[line["question_id"]]
         found = official_accuracy(line["answer"], given)
         scores[line["predictions"]].append(found)
@@ -60,10 +54,10 @@ def test_real_predictions_of_three_systems_score_what_the_original_program_says(
 
 
 def test_ten_answers_follow_from_the_soft_label_of_five_annotators(shared: Path) -> None:
-    for row in lines(shared / "data/vqa/okvqa_val.jsonl"):
+    for row in json_lines(shared / "data/vqa/okvqa_val.jsonl"):
         rebuilt = answers_from_soft_label(row["soft_label"])
         assert rebuilt is not None and sorted(rebuilt) == sorted(row["answers"])
-    for row in lines(shared / "data/vqa/okvqa_train.jsonl"):
+    for row in json_lines(shared / "data/vqa/okvqa_train.jsonl"):
         rebuilt = answers_from_soft_label(row["soft_label"])
         assert rebuilt is not None and len(rebuilt) == 10 and set(rebuilt) == set(row["soft_label"])
 

@@ -4,7 +4,6 @@
 reason; adding a case is adding a line.
 """
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -17,12 +16,10 @@ from assay.labs.math.expressions import expression
 from assay.labs.math.rewards import DIFFERS
 from assay.labs.math.sentences import final_answer
 from tests.few import few
+from tests.json_lines import json_lines
 from tests.labs.math.many import in_one_call, judged, row
 
-CASES = [
-    json.loads(line)
-    for line in (Path(__file__).parent / "answer_cases.jsonl").read_text().splitlines()
-]
+CASES = json_lines(Path(__file__).with_name("answer_cases.jsonl"))
 
 
 @few("function", ["ruled", "judge"], fast=1)
@@ -77,14 +74,11 @@ def oracle(shared: Path) -> list[tuple[str, str, bool]]:
     """Gold, answer and verdict of all three, where both are final answers."""
     folder = shared / "data" / "oracle"
 
-    def rows(name: str) -> list[dict]:
-        return [json.loads(line) for line in (folder / name).read_text().splitlines()]
-
-    found = [(r["gold"], r["answer"], bool(r["verdict"])) for r in rows("math_verify_cases.jsonl")]
-    inspect = rows("inspect_ai_math_cases.jsonl")
-    found += [(r["target"], r["output"], r["expected"] == "C") for r in inspect]
-    olympiad = rows("olympiadbench_judge_cases.jsonl")
-    found += [(r["gold"], r["answer"], bool(r["verdict"])) for r in olympiad]
+    inspect = json_lines(folder / "inspect_ai_math_cases.jsonl")
+    found = [(r["target"], r["output"], r["expected"] == "C") for r in inspect]
+    for name in ("math_verify_cases.jsonl", "olympiadbench_judge_cases.jsonl"):
+        rows = json_lines(folder / name)
+        found += [(r["gold"], r["answer"], bool(r["verdict"])) for r in rows]
     kept = []
     for gold, answer, verdict in found:
         pair = (final_answer(gold) or gold, final_answer(answer) or answer)
@@ -111,13 +105,8 @@ def test_other_judges_agree_but_for_the_differences_that_are_listed(shared: Path
 
 def test_every_gold_of_the_benchmarks_is_its_own_answer(shared: Path) -> None:
     folder = shared / "data" / "math"
-    golds = [
-        json.loads(line)["answer"] for line in (folder / "math500.jsonl").read_text().splitlines()
-    ]
-    golds += [
-        json.loads(line)["final_answer"][0]
-        for line in (folder / "olympiadbench.jsonl").read_text().splitlines()
-    ]
+    golds = [line["answer"] for line in json_lines(folder / "math500.jsonl")]
+    golds += [line["final_answer"][0] for line in json_lines(folder / "olympiadbench.jsonl")]
     values = in_one_call("ruled", [{"gold": gold, "answer": gold} for gold in golds])
     failed = [g for g, v in zip(golds, values, strict=True) if not (v or {}).get("equal")]
     assert failed == []

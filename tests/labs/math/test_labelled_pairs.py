@@ -6,7 +6,6 @@ are at most 1 % of the wrong answers accepted, and at most 10 % of the right one
 refused.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from assay.data.episode import Completion
 from assay.labs.math.rewards import answer_of, gold_answer
 from tests.docs.pages import DOCS
+from tests.json_lines import json_lines
 from tests.labs.math.many import in_one_call, judged, row
 
 PAIRS = Path(__file__).parent / "pairs"
@@ -24,10 +24,6 @@ SLOW = [
     pytest.param(half, marks=pytest.mark.slow)
     for half in ("development", "development_2", "development_3")
 ]
-
-
-def read(half: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (PAIRS / f"{half}.jsonl").read_text().splitlines()]
 
 
 def rates(pairs: Sequence[dict[str, Any]], accepted: Sequence[bool]) -> tuple[float, float]:
@@ -40,23 +36,20 @@ def rates(pairs: Sequence[dict[str, Any]], accepted: Sequence[bool]) -> tuple[fl
 @pytest.mark.slow
 @pytest.mark.parametrize("half", ["development", "development_2", "development_3", "held_out"])
 def test_math_verify_alone_has_the_rates_of_the_page(half: str) -> None:
-    pairs = read(half)
+    pairs = json_lines(PAIRS / f"{half}.jsonl")
     asked = [(gold_answer(row(p["gold"])), Completion(p["answer"])) for p in pairs]
     calls = [{"gold": gold, "answer": answer_of(text) or text.text} for gold, text in asked]
     found = [bool(value and value["equal"]) for value in in_one_call("alone", calls)]
     accepted, refused = (f"{100 * rate:.1f} %" for rate in rates(pairs, found))
-    (line,) = [
-        each
-        for each in (DOCS / "math.md").read_text().splitlines()
-        if each.startswith(f"| `{half}`")
-    ]
+    lines = (DOCS / "math.md").read_text().splitlines()
+    (line,) = [each for each in lines if each.startswith(f"| `{half}`")]
     assert line.endswith(f"| {accepted}, {refused} |")
 
 
 @pytest.mark.parametrize("half", [*SLOW, "sentences", "held_out"])
 def test_few_wrong_answers_are_accepted_and_few_right_ones_refused(half: str) -> None:
     """By the reward, from the whole text of the answer and with the question."""
-    pairs = read(half)
+    pairs = json_lines(PAIRS / f"{half}.jsonl")
     rewards = judged([(row(p["gold"], p["question"]), p["answer"]) for p in pairs], "ruled")
     accepted = [reward.value == 1.0 for reward in rewards]
     for pair, found in zip(pairs, accepted, strict=True):

@@ -1,6 +1,5 @@
 """OlympiadBench's judge agrees with all of its authors' cases, and keeps what its rows ask for."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,8 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.labs.math.rewards import olympiad_accuracy
 from assay.labs.math.sentences import final_answer
+from tests.json_lines import json_lines
 from tests.labs.math.many import in_one_call, judged, row
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def asked(of: Row, text: str) -> dict[str, Any]:
@@ -25,7 +21,7 @@ def asked(of: Row, text: str) -> dict[str, Any]:
 
 
 def test_all_sixteen_cases_of_its_authors_have_the_stated_verdict(shared: Path) -> None:
-    cases = lines(shared / "data/oracle/olympiadbench_judge_cases.jsonl")
+    cases = json_lines(shared / "data/oracle/olympiadbench_judge_cases.jsonl")
     assert len(cases) == 16
     calls = []
     for case in cases:

@@ -1,7 +1,6 @@
 """Right answers score 1, wrong or missing ones 0, and what cannot be judged abstains."""
 
 import functools
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from assay.labs.math.rewards import REWARD_MAXIMUM, REWARDS, accuracy, reasoning
 from assay.labs.math.sentences import LONGEST_FACT
 from assay.tasks.running import RewardRunner, WorkerReward
 from tests.labs.math.many import row
+from tests.rl.test_trl_oracle import trl_rows
 
 RIGHT = Reward(1.0, {"format": 1.0, "answer": 1.0}, outcome="right")
 WRONG = Reward(0.0, {"format": 1.0, "answer": 0.0}, outcome="wrong")
@@ -36,11 +36,6 @@ def warm() -> RewardRunner:
     return RewardRunner(accuracy, 60.0, workers=1)
 
 
-def trl_rows(shared: Path, function: str) -> list[dict]:
-    lines = (shared / "data/oracle/trl_fixture_rows.jsonl").read_text().splitlines()
-    return [each for each in map(json.loads, lines) if each["function"] == function]
-
-
 @pytest.mark.parametrize("reward", [accuracy, reasoning_accuracy])
 def test_accuracy_agrees_with_trl(shared: Path, reward: WorkerReward) -> None:
     rows = trl_rows(
@@ -51,10 +46,8 @@ def test_accuracy_agrees_with_trl(shared: Path, reward: WorkerReward) -> None:
     with RewardRunner(reward, 60.0, workers=1) as runner:
         values = [reward.value for reward in runner.score(pairs)]
     # TRL abstains where it cannot read a gold answer in words; here "forty two" is 42.
-    expected = [each["expected"] for each in rows]
-    assert [v for v, e in zip(values, expected, strict=True) if e is not None] == [
-        e for e in expected if e is not None
-    ]
+    told = [(v, r["expected"]) for v, r in zip(values, rows, strict=True)]
+    assert [value for value, expected in told if expected not in (None, value)] == []
 
 
 @pytest.mark.parametrize(

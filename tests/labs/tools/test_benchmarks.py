@@ -153,9 +153,8 @@ def test_rows_are_what_upstreams_loader_gives(category):
         assert list(row.tools) == entry.pop("function")
         assert row.extra == {"category": category, "entry": entry}
         assert row.id == entry["id"]
-        assert [{"role": m.role, "content": m.content} for m in row.messages] == entry["question"][
-            0
-        ]
+        asked = [{"role": m.role, "content": m.content} for m in row.messages]
+        assert asked == entry["question"][0]
         assert row.gold == truth
         assert len(row.gold) == len(entry["question"])
 
@@ -184,10 +183,8 @@ def test_loading_leaves_no_module_path_variable_or_file(tmp_path):
     )
     assert done.stdout.strip() == "[]"
     assert list(tmp_path.iterdir()) == []
-    wheel = wheel_directory("bfcl-eval")
-    assert sorted(path.name for path in wheel.iterdir() if path.suffix != ".dist-info") == [
-        "bfcl_eval"
-    ]
+    wheel = wheel_directory("bfcl-eval").iterdir()
+    assert [path.name for path in wheel if path.suffix != ".dist-info"] == ["bfcl_eval"]
 
 
 def test_an_installed_bfcl_eval_stays_what_it_was(monkeypatch):

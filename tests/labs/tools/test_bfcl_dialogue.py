@@ -56,7 +56,12 @@ def dialogue(category: str = "multi_turn_base", index: int = 0, **options) -> Mu
     return MultiTurnDialogue(entries(category)[index], echo, **options)
 
 
-def test_a_turn_is_steps_until_a_message_without_calls():
+@pytest.fixture
+def row() -> Row:
+    return entries("multi_turn_base")[0]
+
+
+def test_a_turn_is_steps_until_a_message_without_calls(row):
     said = dialogue()
     asked = said.asks()
     assert asked is not None and asked == said.asks()
@@ -64,7 +69,7 @@ def test_a_turn_is_steps_until_a_message_without_calls():
     said.hears("[ls(), pwd()]", "stop")
     said.hears("[cd('x')]", "stop")
     said.hears("Done.", "stop")
-    question = entries("multi_turn_base")[0].extra["entry"]["question"]
+    question = row.extra["entry"]["question"]
     assert said.messages == (
         Message("assistant", "[ls(), pwd()]"),
         Message("tool", "ls() after 0"),
@@ -106,11 +111,10 @@ def test_calls_that_end_the_simulators_end_the_episode_which_is_judged(monkeypat
     assert said.messages[-1].content.startswith("Error during execution: the simulators gave no")
 
 
-def test_simulators_that_fail_by_themselves_end_the_episode_with_an_exception():
+def test_simulators_that_fail_by_themselves_end_the_episode_with_an_exception(row):
     def broken(row, done, calls):
         raise RunFailure("the simulators gave no answer")
 
-    row = entries("multi_turn_base")[0]
     with pytest.raises(RunFailure):
         MultiTurnDialogue(row, broken).hears("[pwd()]", "stop")
 
@@ -151,8 +155,7 @@ def test_truth_played_through_the_dialogue_earns_everything_and_silence_nothing(
     assert [values(*pair) for pair in silent] == [[0.0] * 3] * len(rows)
 
 
-def test_the_final_state_asks_only_how_it_ends_and_that_anything_was_done():
-    row = entries("multi_turn_base")[0]
+def test_the_final_state_asks_only_how_it_ends_and_that_anything_was_done(row):
     calls = [call for turn in row.gold for call in turn]
     # All calls in the last turn: the end is right, the way is not.
     late = [[] for _ in row.gold[:-1]] + [[[call] for call in calls]]
@@ -163,8 +166,7 @@ def test_the_final_state_asks_only_how_it_ends_and_that_anything_was_done():
     assert values(still, conversation(still, [[] for _ in still.gold]))[2] == 0
 
 
-def test_a_forced_end_fails_the_dialogue():
-    row = entries("multi_turn_base")[0]
+def test_a_forced_end_fails_the_dialogue(row):
     completion = play(MultiTurnDialogue(row), ["[pwd()]"] * (STEP_LIMIT + 1))
     assert dialogue_error(row, completion) == "multi_turn:force_terminated"
     assert values(row, completion)[:2] == [0, 0]
@@ -172,14 +174,12 @@ def test_a_forced_end_fails_the_dialogue():
     assert dialogue_error(row, whole) == ""
 
 
-def test_a_dialogue_that_never_began_is_an_inference_error():
-    row = entries("multi_turn_base")[0]
+def test_a_dialogue_that_never_began_is_an_inference_error(row):
     assert dialogue_error(row, Completion("[pwd()]")) == "multi_turn:inference_error"
     assert values(row, Completion("[pwd()]")) == [0, 0, 0]
 
 
-def test_hostile_calls_are_not_executed_counted_and_named():
-    row = entries("multi_turn_base")[0]
+def test_hostile_calls_are_not_executed_counted_and_named(row):
     hostile = ["[__import__('os').system('touch /tmp/x')]", "[pwd(), exec(x='1')]"]
     completion = play(MultiTurnDialogue(row), ["[exec(x='1')]", *hostile, "[ls(x=9**9)]"])
     assert all("/tmp" not in m.content for m in completion.messages if m.role == "tool")
@@ -270,8 +270,7 @@ def test_every_call_of_the_truth_gives_what_upstreams_executor_gives(category):
         assert ours == upstream, row.id
 
 
-def test_wrong_calls_give_the_words_of_upstreams_executor():
-    row = entries("multi_turn_base")[0]
+def test_wrong_calls_give_the_words_of_upstreams_executor(row):
     calls = [
         "cd(folder=1)",
         "cd()",
@@ -288,8 +287,7 @@ def test_wrong_calls_give_the_words_of_upstreams_executor():
     assert sum(result.startswith("Error during execution: ") for result in ours) >= 4
 
 
-def test_only_documented_functions_of_the_entry_can_be_called():
-    row = entries("multi_turn_base")[0]
+def test_only_documented_functions_of_the_entry_can_be_called(row):
     assert {"cd", "post_tweet"} <= set(functions_of(row))
     for name in ("exec", "print", "get_ticket", "long_context", "root", "Directory"):
         message = f"Error during execution: name '{name}' is not defined"
@@ -300,8 +298,7 @@ def test_only_documented_functions_of_the_entry_can_be_called():
         assert run_calls(row, [], [call])[0].startswith("Error during execution: refused: ")
 
 
-def test_calls_made_before_are_replayed_and_leave_nothing_behind():
-    row = entries("multi_turn_base")[0]
+def test_calls_made_before_are_replayed_and_leave_nothing_behind(row):
     fresh = run_calls(row, [], ["ls()"])
     assert run_calls(row, ["mkdir(dir_name='new')"], ["ls()"]) != fresh
     assert run_calls(row, [], ["ls()"]) == fresh
@@ -320,9 +317,8 @@ def test_simulators_and_math_answers_run_as_isolated_as_the_experiment_says(monk
     assert set(asked) == {mode}
     asked.clear()
     half = Row("r", (Message("user", "?"),), gold=r"\frac{1}{2}")
-    with RewardRunner(
-        accuracy, 60.0, **({} if mode == "namespaces" else {"sandbox": mode})
-    ) as runner:
+    options = {} if mode == "namespaces" else {"sandbox": mode}
+    with RewardRunner(accuracy, 60.0, **options) as runner:
         (reward,) = runner.score([(half, Completion(r"\boxed{\frac{2}{4}}"))])
     assert reward.value == 1.0 and set(asked) == {mode}
 
@@ -338,8 +334,7 @@ def test_a_call_that_never_ends_is_no_answer_and_the_next_one_is(monkeypatch):
     assert run_calls(row, [], ["power(base=3, exponent=2)"]) == ['{"result": 9}']
 
 
-def test_turns_before_the_first_failure_count_and_later_ones_do_not():
-    row = entries("multi_turn_base")[0]
+def test_turns_before_the_first_failure_count_and_later_ones_do_not(row):
     checked = len(row.gold)
     assert all(row.gold)
     for missing in range(checked):

@@ -1,6 +1,5 @@
 """Whether answers are right: by the rules of each benchmark, beside AFlow's own scores."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from assay.labs.workflows.answers import agreement, code_in, judge_answer
 from assay.sandbox.limits import CallOutcome
 from assay.tasks.running import RewardRunner
 from tests.few import few
+from tests.json_lines import json_lines
 
 
 def problem(kind: str, gold: str) -> Row:
@@ -51,8 +51,7 @@ def test_without_a_gold_answer_there_is_no_verdict() -> None:
 def test_where_aflows_scores_differ_they_read_the_last_number_for_the_boxed_one(
     name: str, shared: Path
 ) -> None:
-    file = shared / "data" / "workflow" / f"graded_{name}.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines = json_lines(shared / "data" / "workflow" / f"graded_{name}.jsonl")
     pairs = [
         (
             Row(f"{n}", (Message("user", line["question"]),), gold=str(line["gold"])),
@@ -94,11 +93,9 @@ def test_code_is_found_behind_every_fence_that_commonmark_reads(fence: str) -> N
     assert code_in(FENCED[fence], "f") == CODE
 
 
-@pytest.mark.parametrize(("format", "name"), [("hotpotqa", "hotpotqa"), ("drop", "drop")])
-def test_gold_answers_score_fully_and_exchanged_ones_do_not(
-    format: str, name: str, shared: Path
-) -> None:
-    rows = read_rows(shared / "data" / "workflow" / f"aflow_{name}_validate.jsonl", format)
+@pytest.mark.parametrize("format", ["hotpotqa", "drop"])
+def test_gold_answers_score_fully_and_exchanged_ones_do_not(format: str, shared: Path) -> None:
+    rows = read_rows(shared / "data" / "workflow" / f"aflow_{format}_validate.jsonl", format)
     golds = [str(row.gold).split("|")[0] for row in rows]
     assert all(
         agreement(g, str(r.gold).split("|"), format) == 1 for g, r in zip(golds, rows, strict=True)

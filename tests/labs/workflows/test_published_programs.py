@@ -3,7 +3,6 @@
 Facts only are stored, no sources: imports, operators and where they are kept, calls, prompts.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from assay.labs.workflows.programs.operators import OPERATORS
 from assay.labs.workflows.programs.program import AFLOW
 from assay.labs.workflows.programs.validate import ALLOWED, validate
+from tests.json_lines import json_lines
 
 INDEX = "data/workflow/workflow_index.jsonl"
 COUNT = 37
@@ -20,9 +20,8 @@ Facts = Mapping[str, Any]
 
 
 @pytest.fixture
-def rows(shared: Path) -> list[Facts]:
-    lines = (shared / INDEX).read_text("utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+def rows(shared: Path) -> list[dict[str, Any]]:
+    return json_lines(shared / INDEX)
 
 
 def rebuilt(facts: Facts) -> str:

@@ -205,8 +205,7 @@ def test_the_right_answer_of_a_row_earns_everything_and_anothers_nothing() -> No
     ladder = shipped("workflows/problems.py").TASK
     rows = ladder.sources["asdiv"]("dev", BenchmarkOptions()).rows[:6]
     golds = [Completion(TASK.right_answer(row).content, id=f"{row.id}#0") for row in rows]
-    assert [a.score for a in run_all([*zip(rows, golds, strict=True)], model(), RunSettings())] == [
-        1.0
-    ] * 6
+    right = run_all([*zip(rows, golds, strict=True)], model(), RunSettings())
+    assert [a.score for a in right] == [1.0] * 6
     turned = [*zip(rows, [*golds[1:], golds[0]], strict=True)]
     assert sum(a.score or 0 for a in run_all(turned, model(), RunSettings(), Caller())) <= 1

@@ -12,25 +12,16 @@ def codes(source: str, code_problem: bool = False) -> set[tuple[str, int]]:
     return {(each.code, each.line) for each in validate(source, code_problem=code_problem)}
 
 
-@pytest.mark.parametrize("name", TEXT)
+@pytest.mark.parametrize("name", TEXT | CODE)
 def test_a_right_program_has_no_findings(name: str) -> None:
-    assert validate(TEXT[name]) == ()
+    assert validate((TEXT | CODE)[name], code_problem=name in CODE) == ()
 
 
-@pytest.mark.parametrize("name", CODE)
-def test_a_right_program_for_code_has_no_findings(name: str) -> None:
-    assert validate(CODE[name], code_problem=True) == ()
-
-
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", BAD | BAD_CODE)
 def test_what_is_wrong_is_found_on_its_line_and_nothing_else_is(name: str) -> None:
-    assert codes(BAD[name], "entry_point" in BAD[name]) == expected(BAD[name])
-    assert expected(BAD[name])
-
-
-@pytest.mark.parametrize("name", BAD_CODE)
-def test_what_is_wrong_with_a_program_for_code_is_found(name: str) -> None:
-    assert codes(BAD_CODE[name], True) == expected(BAD_CODE[name])
+    source = (BAD | BAD_CODE)[name]
+    assert codes(source, "entry_point" in source or name in BAD_CODE) == expected(source)
+    assert expected(source)
 
 
 @pytest.mark.parametrize("name", WHOLE)

@@ -58,8 +58,8 @@ def repeating(piece: bytes, seconds: float = 0.05, first: bytes = b"") -> Script
 
 
 @contextmanager
-def raw_server(*scripts: Script, reads: bool = True) -> Iterator[Raw]:
-    """Follows one script a connection, the last again and again; reads requests unless told not."""
+def raw_server(*scripts: Script) -> Iterator[Raw]:
+    """Follows one script a connection, the last again and again."""
     over = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
     raw = Raw(f"http://127.0.0.1:{listener.getsockname()[1]}")
@@ -68,10 +68,7 @@ def raw_server(*scripts: Script, reads: bool = True) -> Iterator[Raw]:
 
     def serve(connection: socket.socket, script: Script) -> None:
         with contextlib.suppress(OSError), connection:
-            if reads:
-                raw.requests.append(request(connection))
-            else:
-                raw.requests.append(b"")
+            raw.requests.append(request(connection))
             script(connection, over)
 
     def accept() -> None:
