@@ -26,10 +26,10 @@ from assay.data.row import Message, Row
 from assay.data.wheels import wheel_directory
 from assay.labs.math.rewards import (
     ANSWER,
+    UNPARSABLE,
     accuracy,
     answer_of,
     gold_answer,
-    no_answer,
     unreadable,
     verdict,
 )
@@ -256,10 +256,10 @@ def calculator(row: Row, completion: Completion) -> Reward:
     if wanted is None:
         return Reward(None, why=f"the gold answer {gold!r} is no number and no sum of numbers")
     if answer is None:
-        return no_answer()
+        return unreadable()
     value = worked_out(answer)
     if value is None:
-        return unreadable("the final answer is no sum of numbers")
+        return unreadable("the final answer is no sum of numbers", UNPARSABLE)
     return replace(verdict(value == wanted), facts={ANSWER: answer})
 
 

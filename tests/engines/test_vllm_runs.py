@@ -4,14 +4,13 @@ A random model of two layers, of the smallest heads that vLLM computes on a CPU.
 """
 
 import json
-import os
 import shutil
-import signal
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
 import pytest
 import torch
 from transformers import PreTrainedModel
@@ -27,7 +26,8 @@ from tests import from_files
 from tests.docs.pages import as_module
 from tests.forked import assay, kill
 from tests.lab.run.test_kill import everything, faults, steps_done
-from tests.lab.sweep.test_missing_runs import alive, wait_for
+from tests.lab.run.test_runs_of_ranks import is_over
+from tests.lab.sweep.test_missing_runs import wait_for
 from tests.lengths import MODULE, make_lengths_lab
 from tests.models.folders import tiny_model
 from tests.tiny_labs import make_lab
@@ -103,15 +103,15 @@ def test_killed_on_either_side_a_run_ends_clean_and_is_resumed_to_the_last_bit(l
     process = begun()
     assert wait_for(lambda: steps_done(lab, "rl") >= 1, 300)
     (folder,) = folders(process.pid)
-    (worker,) = children(process.pid)
+    worker = psutil.Process(*children(process.pid))
     if killed == "trainer":
         kill(process)
     else:
-        os.kill(worker, signal.SIGKILL)
+        worker.kill()
         process.join(60)
         assert process.exitcode == 1
         assert "vLLM's process ended (signal 9)" in (lab / "log.txt").read_text()
-    assert wait_for(lambda: not folder.exists() and not alive(worker), 20)
+    assert wait_for(lambda: not folder.exists() and is_over(worker), 20)
     assert faults(lab) <= {"unknown"}
     found = finished()
     assert found.keys() == expected.keys()

@@ -10,7 +10,7 @@ from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions, gd
 from assay.rl.objectives import GrpoObjective, high_entropy_mask
 from assay.rl.signal import may_drop
 from tests.rl.test_objectives import Table, batch
-from tests.rl.test_trl_oracle import rows
+from tests.rl.test_trl_oracle import trl_rows
 
 
 class Watched:
@@ -83,7 +83,7 @@ def test_groups_that_are_alone_are_kept_where_their_raw_reward_is_the_advantage(
 
 
 def test_the_entropy_mask_agrees_with_trl(shared):
-    checked = rows(shared, "high_entropy_mask")
+    checked = trl_rows(shared, "high_entropy_mask")
     for row in checked:
         entropy_S = torch.tensor(row["input"]["entropies"]).flatten()
         mask_S = torch.tensor(row["input"]["mask"]).flatten().bool()

@@ -10,11 +10,9 @@ from safetensors.torch import load_file
 
 from assay.errors import InputError, RunFailure
 from assay.lab.monitor.observer import Silent
-from assay.lab.monitor.stage_health import explained
 from assay.lab.run.runner import resume
 from assay.pages.run_page import Reporting
 from assay.runs.checkpoints import read_selection
-from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status, stored_status, write_status
 from tests.from_files import launch_or_resume, run_from
@@ -72,15 +70,14 @@ def test_the_start_stays_the_best_where_no_later_checkpoint_was_shown_better(who
     chosen = read_selection(whole.path, "rl")
     assert chosen is not None and not chosen.promoted
     assert chosen.checkpoint == chosen.start == "sft.step-000032" and chosen.looks == 1
-    found = explained(History(whole), "rl")
-    assert found is not None and found.step is None and set(found.looks) == {4}
+    assert [look.checkpoint for look in chosen.evidence] == ["rl.step-000004"]
 
 
 def test_a_checkpoint_that_is_shown_better_takes_the_starts_place(whole):
-    chosen, found = read_selection(whole.path, "sft"), explained(History(whole), "sft")
+    chosen = read_selection(whole.path, "sft")
     assert chosen is not None and chosen.promoted and chosen.start == "base"
-    assert found is not None and chosen.checkpoint == f"sft.step-{found.step:06d}"
-    assert found.looks[found.step or 0].adjusted_p < 0.05
+    (look,) = [each for each in chosen.evidence if each.checkpoint == chosen.checkpoint]
+    assert look.adjusted_p < 0.05
 
 
 @pytest.mark.slow

@@ -7,10 +7,10 @@ import pytest
 
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
-from assay.lab.run.runner import start
 from assay.runs.checkpoints import read_level
 from assay.runs.history import History
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory
+from tests.from_files import run_from
 from tests.tiny_labs import make_lab
 
 TABLES = """
@@ -47,8 +47,7 @@ def levels_lab(folder: Path, passes: float) -> Path:
 @pytest.mark.parametrize(("passes", "level"), [(1.0, 0), (0.0, 1)])
 def test_a_round_learns_from_the_first_level_that_is_not_passed(tmp_path, passes, level):
     file = levels_lab(tmp_path / "lab", passes)
-    start(file, (), root=file.parent, despite="a random model")
-    (run,) = runs_of(file.parent, "tiny")
+    run = run_from(file, despite="a random model")
     chosen = read_level(run.path, "round1")
     assert chosen is not None and chosen.level == level
     assert [each for each, _ in chosen.rates] == [0, 1] and chosen.checkpoint == "base"

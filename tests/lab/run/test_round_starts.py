@@ -14,9 +14,7 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.selection import longest_rise
 from assay.lab.evaluate import checkpoint_selection
 from assay.lab.evaluate.checkpoint_selection import by_reward_trend
-from assay.lab.monitor.observer import Silent
 from assay.lab.run.runner import resume
-from assay.lab.session.session import Session
 from assay.pages.lineage import lineage, origin_text
 from assay.pages.run_page import write_report
 from assay.pages.run_terminal import final_blocks
@@ -26,7 +24,7 @@ from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory, runs_of
-from assay.runs.run_names import experiment_of, resolve_checkpoint
+from assay.runs.run_names import resolve_checkpoint
 from assay.runs.status import read_status
 from tests.docs.pages import blocks
 from tests.forked import forked
@@ -96,7 +94,7 @@ def test_the_best_dev_score_is_taken_and_marked_as_uncorrected(run: RunDirectory
     assert stored["round1"]["corrected"] is True
 
 
-def test_the_rewards_choose_without_dev_items(run: RunDirectory, tmp_path: Path) -> None:
+def test_the_rewards_choose_without_dev_items(run: RunDirectory) -> None:
     found = selection(run, "round2", "reward_trend")
     assert (found.evaluation, found.score, found.looks) == ("", None, 2)
     assert read_selection(run.path, "round2") is None, "no dev item was looked at"
@@ -104,12 +102,9 @@ def test_the_rewards_choose_without_dev_items(run: RunDirectory, tmp_path: Path)
     rewards = [line["reward_mean"] for line in lines]
     rise = longest_rise([line["step"] for line in lines], rewards, [3, 6])
     assert found.checkpoint == (found.start if rise is None else f"round2.step-{rise.until:06d}")
-    # The same run with rewards that rise.
-    copy = RunDirectory(tmp_path, run.name, run.id)
-    shutil.copytree(run.path, copy.path, ignore=shutil.ignore_patterns("history.json"))
+    # The same steps with rewards that rise.
     rising = [{**line, "reward_mean": 0.1 * line["step"]} for line in lines]
-    copy.metrics.write_text("".join(json.dumps(line) + "\n" for line in rising))
-    risen = by_reward_trend(Session(experiment_of(run), copy, 7, Silent()), "round2")
+    risen = by_reward_trend(rising, "round2", found.start, [3, 6])
     assert risen.checkpoint == "round2.step-000006" and not risen.corrected
     assert risen.rise is not None and (risen.rise.after, risen.rise.until) == (0, 6)
     assert risen.rise.slope == pytest.approx(0.1)

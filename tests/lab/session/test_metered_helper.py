@@ -89,6 +89,18 @@ def test_a_lost_attempt_counts_beside_the_answer_and_does_not_change_its_cost(tm
     assert rows(tmp_path, "cost", "uncertain") == [(ANSWERED, reserved())]
 
 
+def test_a_kill_in_the_second_attempt_leaves_what_both_may_cost(tmp_path):
+    left: list[tuple] = []
+
+    def fault(n: int) -> str:
+        left.extend(rows(tmp_path, "status", "uncertain") if n else [])
+        return "answer" if n else "silent"
+
+    with fault_server(FaultServer(fault)) as server:
+        ask(helpers_at(server, tmp_path)["executor"])
+    assert left == [("sent", 2 * reserved())]
+
+
 def test_a_call_without_an_answer_cost_nothing_for_sure_and_what_was_lost_at_most(tmp_path):
     faults = ["silent", "429", "500"]
     with fault_server(FaultServer(lambda n: faults[n] if n < 3 else "429")) as server:
