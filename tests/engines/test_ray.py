@@ -106,7 +106,8 @@ def test_a_sweep_whose_nodes_are_killed_resumes_on_others_bit_for_bit(
     alone, spread = tmp_path / "alone", tmp_path / "spread"
     for folder in (alone, spread):
         folder.mkdir()
-        base = tiny_sweep(folder).with_name("base.toml")
+        tiny_sweep(folder)
+        base = folder / "base.toml"
         text = base.read_text().replace("batch  = 4", "batch = 4\ncheckpoint_every = 10")
         base.write_text(text)
     log = tmp_path / "log.txt"
