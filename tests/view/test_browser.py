@@ -168,7 +168,7 @@ def test_every_page_fits_a_phone(site: str, run, tab: Tab, dark: bool):
     pages = ["/", f"/lab/lab/runs/{run}/", f"/curves?run=lab/{run}"]
     pages += [f"/lab/lab/samples?run={run}", f"/lab/lab/show?id={run}:rl/5/odd%230"]
     pages += [f"/lab/lab/show?id={run}:rl/5/odd"]
-    pages += ["/lab/lab/compare?run=demo&run=twin&on=held_out", "/lab/lab/matrix"]
+    pages += ["/lab/lab/compare?run=demo&run=twin&on=held_out"]
     for page in pages:
         tab.open(site + page)
         assert tab.script("document.documentElement.scrollWidth") <= 390, page
