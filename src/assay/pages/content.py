@@ -302,7 +302,7 @@ def beside(comparison: Comparison, words: Words) -> str:
     elif comparison.verdict == "undecided":
         notes.append(words("table.detectable_plain", smallest=number(smallest)))
     if comparison.verdict == "undecided" and comparison.resolution is not None:
-        notes.append(words("table.resolution", ratio=number(comparison.resolution)))
+        notes.append(words("table.resolution", ratio=f"{comparison.resolution:.2g}"))
     return words.semicolon.join(notes)
 
 
