@@ -29,7 +29,8 @@ async def prepare(self: Any, script: Any, env: Any = None, *, activate: bool = T
     if script != CHAT_PROGRAM_SOURCE:
         return await prepare_anew(self, script, env, activate=activate)
     path = f"{self.scripts_dir}/{hashlib.sha256(script.encode()).hexdigest()}.py"
-    await self.write(path, script.encode())
+    await self.write(f"{path}.{self.name}", script.encode())
+    os.replace(f"{path}.{self.name}", path)  # another episode may be reading it
     return [sys.executable, path]
 
 
