@@ -30,8 +30,8 @@ async def prepare(self: Any, script: Any, env: Any = None, *, activate: bool = T
         return await prepare_anew(self, script, env, activate=activate)
     path = f"{self.scripts_dir}/{hashlib.sha256(script.encode()).hexdigest()}.py"
     await self.write(f"{path}.{self.name}", script.encode())
-    Path(f"{path}.{self.name}").replace(path)  # another episode may be reading it
-    return [sys.executable, path]
+    # Another episode may be reading it.
+    return [sys.executable, str(Path(f"{path}.{self.name}").replace(path))]
 
 
 SubprocessRuntime.prepare_uv_script = prepare
