@@ -12,9 +12,11 @@ import pytest
 from assay.data.episode import Reward
 from assay.lab.monitor.observer import Silent
 from assay.lab.replay import replay
+from assay.lab.session.session import Session
 from assay.rollout.episodes import Played
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_names import experiment_of
 from assay.train.sampled_groups import failed
 from tests.cli.conftest import assert_one_line, call
 from tests.from_files import start
@@ -81,8 +83,9 @@ def sampled(run: RunDirectory) -> list[tuple[object, ...]]:
 def test_an_agent_is_trained_and_measured_and_the_manifest_names_its_file(tmp_path):
     run = trained(tmp_path / "one")
     lines = list(History(run).lines("rl"))
-    assert len(lines) == 4 and all(line["abstained_share"] == 0 for line in lines)
-    assert {line["steps_mean"] for line in lines} == {3.0}
+    assert [(line["abstained_share"], line["steps_mean"]) for line in lines] == [(0, 3.0)] * 4
+    with Session(experiment_of(run), run, 7, Silent()).sharing_workers() as session:
+        assert session.task.agent.helpers() is session.helpers  # whose calls the run counts
     assert '"agent.py"' in (run.path / "manifest.json").read_text()
     assert sampled(trained(tmp_path / "two")) == sampled(run)
     same, punished = (

@@ -175,16 +175,17 @@ def sections(
 
 
 def _results(facts: RunFacts, w: Words) -> list[Block]:
+    lines = story.selection_section(facts, w)
+    chosen = _folded(w("chart.dev"), [Bullets(lines)] if lines else [])
     if facts.main is None:
-        return []
-    table, sentences = facts.main.table, story.selection_section(facts, w)
-    blocks = result_blocks(facts, facts.main, w)
+        return chosen
+    table, blocks = facts.main.table, result_blocks(facts, facts.main, w)
     if table is not None:
         labels = content.checkpoint_labels(table, w)
         same = tuple(pair for pair in table.picked if pair.same_order == pair.queries)
         blocks += content.picked_blocks(replace(table, picked=same), labels, w)
         blocks += _folded(w("picked.title"), content.picked_blocks(table, labels, w))
-    return [*blocks, *_folded(w("chart.dev"), [Bullets(sentences)] if sentences else [])]
+    return [*blocks, *chosen]
 
 
 def _folded(title: str, blocks: Sequence[Block]) -> list[Block]:

@@ -282,7 +282,7 @@ def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
     for episode in episodes:
         for name, value in (episode.reward.parts if episode.reward else {}).items():
             parts.setdefault(f"part/{name}", []).append(value)
-    contexts = {id(turn.context): turn.context for e in episodes for turn in e.turns}
+    contexts = {turn.context for e in episodes for turn in e.turns}
     return {
         "rows": float(len(groups)),
         "reward_mean": mean,
@@ -293,7 +293,7 @@ def sampling_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
         "repeated_share": repeated_share(groups),
         "completions": float(len(episodes)),
         "completion_tokens": float(sum(lengths)),
-        "prompt_tokens": float(sum(len(c) for c in contexts.values() if isinstance(c, Sized))),
+        "prompt_tokens": float(sum(len(c) for c in contexts if isinstance(c, Sized))),
         **conversation_metrics(episodes),
         **{name: sum(numbers) / len(numbers) for name, numbers in parts.items()},
     }

@@ -202,6 +202,7 @@ class Session:
     def sharing_workers(self) -> Iterator["Session"]:
         """The session whose rewards share their workers, and whose agent runs, until the outermost
         of these ends."""
+        _ = self.helpers  # those of the agent are the run's, whose ledger counts them
         agent = getattr(self.task, "agent", None)
         with WorkerPools() as own:
             try:

@@ -94,7 +94,7 @@ class ToolStage:
         task, place = self.session.task, f"stage.{self.name}.data"
         rows = find_part(self.session.sets, self.stage.data)
         if isinstance(self.stage, GrpoStage) and any(task.dialogue(row) for row in rows):
-            problem = f"{self.trainer.title} samples one answer, and these rows are dialogues"
+            problem = f"{self.trainer.title} samples one answer; an agent or a dialogue takes more"
             raise InputError(problem, field=place, fix="train the stage with Assay")
         options = next((row for row in rows if row.template_options), None)
         if options is not None:

@@ -29,8 +29,9 @@ async def prepare(self: Any, script: Any, env: Any = None, *, activate: bool = T
     if script != CHAT_PROGRAM_SOURCE:
         return await prepare_anew(self, script, env, activate=activate)
     path = f"{self.scripts_dir}/{hashlib.sha256(script.encode()).hexdigest()}.py"
-    await self.write(path, script.encode())
-    return [sys.executable, path]
+    await self.write(f"{path}.{self.name}", script.encode())
+    # Another episode may be reading it.
+    return [sys.executable, str(Path(f"{path}.{self.name}").replace(path))]
 
 
 SubprocessRuntime.prepare_uv_script = prepare
