@@ -108,8 +108,7 @@ def test_a_sweep_whose_nodes_are_killed_resumes_on_others_bit_for_bit(
         folder.mkdir()
         tiny_sweep(folder)
         base = folder / "base.toml"
-        text = base.read_text().replace("batch  = 4", "batch = 4\ncheckpoint_every = 10")
-        base.write_text(text)
+        base.write_text(base.read_text().replace("batch  = 4", "batch = 4\ncheckpoint_every = 10"))
     log = tmp_path / "log.txt"
     words = ("fill", spread / "sweep.toml", "--lab", spread, "--on", nodes.address)
     process = assay(*words, log=log)
