@@ -289,7 +289,7 @@ TASK = Own()
 
 @pytest.mark.parametrize(
     ("dialogues", "words"),
-    [(False, ("stage.rl.reward", "helper model 'big'")), (True, ("stage.rl.data", "dialogues"))],
+    [(False, ("stage.rl.reward", "helper model 'big'")), (True, ("stage.rl.data", "a dialogue"))],
 )
 def test_what_only_a_run_can_give_is_refused(
     lab: Path, dialogues: bool, words: tuple[str, ...]
