@@ -14,6 +14,7 @@ from assay.runs.run_directory import RunDirectory, runs_of
 from assay.view.app import application
 from assay.view.window import Window, named_labs
 from tests.pages.synthetic import Shape, demo_run
+from tests.sample_lines import sample_line
 from tests.written import as_written
 
 TOKEN = "open-sesame"
@@ -38,21 +39,14 @@ TALK = [
 def sample(step: int, row: str, number: int, **changes: Any) -> dict[str, Any]:
     """A line of a step's samples."""
     line = {
-        "sample_id": f"rl/{step}/{row}#{number}",
-        "step": step,
-        "row_id": row,
-        "visit": 0,
-        "sample": number,
         "text": "plain",
         "tokens": [1, 2, 3],
         "behaviour_logps": [-0.001, -0.7, -4.0],
         "reward": 0.5,
         "parts": json.dumps({"format": 1.0, "length": number / 4}),
-        "why": "",
         "advantage": number - 1.5,
-        "ended": "stop",
     }
-    return line | changes
+    return sample_line(step, row, number, **line | changes)
 
 
 def lab(root: Path) -> RunDirectory:
