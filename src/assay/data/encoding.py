@@ -8,14 +8,17 @@ is lost where it stands in a message.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import chain, product
 from typing import Any
 
 from assay.data.row import Message, ToolCall
 
 BREAK = "\ufdd0"
+SIDES = ("a", " ", "\n", " a ")
+"""What may stand beside a special token."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,20 @@ class Codec:
             for token in self._encode_piece(piece, first and index == 0)
         ]
 
+    def encoder(self) -> Callable[[str, bool], list[int]]:
+        """`encode` for texts that repeat each other: what stands between two special tokens is
+        tokenised once, where this tokenizer cuts its texts there."""
+        known = cache(self.encode)
+        if not self._cuts:
+            return known
+
+        def encode(text: str, first: bool) -> list[int]:
+            parts = [part for part in self._around.split(text) if part]
+            tokens = (known(part, first and n == 0) for n, part in enumerate(parts))
+            return [*chain.from_iterable(tokens)]
+
+        return encode
+
     def specials(self, text: str) -> list[tuple[str, int]]:
         """The special tokens that stand whole in `text`, and where each ends."""
         return [(match[0], match.end()) for match in self._special.finditer(text)]
@@ -78,6 +95,21 @@ class Codec:
         special = {token.content for token in added if token.special and len(token.content) > 1}
         longest_first = sorted(special, key=lambda token: (-len(token), token))
         return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+    @cached_property
+    def _around(self) -> re.Pattern[str]:
+        return re.compile(f"({self._special.pattern})")
+
+    @cached_property
+    def _cuts(self) -> bool:
+        """Whether every special token parts a text as if its sides had been tokenised alone."""
+        added = self.tokenizer.added_tokens_decoder.values()
+        special = [token.content for token in added if self._special.fullmatch(token.content)]
+        return all(
+            self.encode(left + token + right, True)
+            == [*self.encode(left, True), *self.encode(token, False), *self.encode(right, False)]
+            for token, left, right in product(special, SIDES, SIDES)
+        )
 
     @cached_property
     def _adds_space(self) -> bool:

@@ -8,7 +8,7 @@ formats of their own (`data.formats`). Nothing here samples, scores or trains.
 
 import base64
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -186,7 +186,7 @@ def reward_of(values: Values) -> Reward:
 
 def message_values(message: Message) -> dict[str, Any]:
     """A message as JSON values."""
-    values = asdict(message) | {
+    values = {each.name: getattr(message, each.name) for each in fields(message)} | {
         "tool_calls": [asdict(call) for call in message.tool_calls],
         "parts": [_part_values(part) for part in message.parts],
     }

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AddedToken, PreTrainedTokenizerFast
 
+from assay.data.encoding import Codec
 from assay.data.episode import tokens_of
 from assay.data.renderings.rendering import Renderer, loss_mask
 from assay.data.renderings.template import RenderingError
@@ -198,6 +200,25 @@ def test_a_template_that_rewrites_history_refuses_one_mask_for_all() -> None:
     assert second.context == made.prompt(messages[:3])
     assert "Look outside" not in decode([*tokens_of(second.context)])
     assert all(first.loss_mask) and all(second.loss_mask)
+
+
+def stripping() -> PreTrainedTokenizerFast:
+    """A tokenizer with a special token that takes the space behind it, as Phi's do."""
+    made = build(["<s>"], CHATML, [])
+    made.add_tokens([AddedToken("<|im_end|>", rstrip=True, special=True)], special_tokens=True)
+    return made
+
+
+@pytest.mark.parametrize("made", [*map(tokenizer, SPECIAL), metaspace(), stripping()])
+@given(parts=st.lists(st.one_of(texts, st.just("<|im_end|>"))), first=st.booleans())
+def test_texts_that_repeat_have_the_tokens_of_each_alone(
+    made: PreTrainedTokenizerFast, parts: list[str], first: bool
+) -> None:
+    codec = Codec(made)
+    encode = codec.encoder()
+    for end in range(len(parts) + 1):
+        text = "".join(parts[:end])
+        assert encode(text, first) == codec.encode(text, first)
 
 
 def test_turns_of_a_growing_conversation_are_one_with_the_results_masked() -> None:

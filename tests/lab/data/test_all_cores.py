@@ -115,17 +115,3 @@ def test_a_faulty_row_is_told_in_its_place_with_file_and_line() -> None:
             done.append(turns)
     assert len(done) == 30
     assert raised.value.file == "rows.jsonl:31"
-
-
-def test_beginnings_that_a_template_rewrites_are_kept_on_disk_and_not_in_memory(
-    here: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
-    renderer, row = make_renderer(tokenizer("qwen3"), "template"), ROWS[0]
-    by = LanguageEncoder(renderer, frozenset())
-    first = by.turns(row, row.messages, "all")
-    # Held are the whole and the prompt before its last message.
-    assert len(first) == len(here) == len(by._written) == 2
-    again = LanguageEncoder(renderer, frozenset()).turns(row, row.messages, "all")
-    assert first == again == renderer.turns(row.messages, row.tools, "all")
-    assert len(here) == 2 + 3

@@ -87,14 +87,14 @@ def _packed(made: RenderedConversation, whole: Packed | None = None) -> Packed:
     """A conversation with its token ids in two bytes each where that is enough, else in four: those
     of a `whole` that it begins."""
     kind = json.loads(whole[0])[0] if whole else "HI"[max(made.tokens, default=0) >= 2**16]
-    head = json.dumps([kind, len(made.tokens), made.message_spans, made.rewritten])
+    head = json.dumps([kind, len(made.tokens), made.message_spans, made.rewritten, made.doubtful])
     return head, whole[1] if whole else array(kind, made.tokens).tobytes()
 
 
 def _unpacked(kept: Packed) -> RenderedConversation:
-    kind, count, spans, rewritten = json.loads(kept[0])
+    kind, count, spans, *others = json.loads(kept[0])
     tokens = tuple(array(kind, kept[1])[:count])
-    return RenderedConversation(tokens, tuple(map(tuple, spans)), tuple(rewritten))
+    return RenderedConversation(tokens, tuple(map(tuple, spans)), *map(tuple, others))
 
 
 def read(key: bytes) -> Packed | None:

@@ -16,7 +16,7 @@ parsed as control tokens by other programs; no template can prevent that.
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -158,13 +158,15 @@ class RenderedConversation:
     """(message index, start, end) of each assistant message, its end-of-turn token included."""
     rewritten: tuple[int, ...] = ()
     """Assistant messages that read otherwise here than when they were generated: without a span."""
+    doubtful: tuple[int, ...] = ()
+    """Those of them that may not be whole in their own beginning of the conversation either."""
 
     def prompt_before(self, index: int) -> "RenderedConversation | None":
         """The prompt that the last message answered; None where that has no span here."""
         *spans, (answer, start, _) = self.message_spans or ((-1, 0, 0),)
         if answer != index:
             return None
-        return RenderedConversation(self.tokens[:start], tuple(spans), self.rewritten)
+        return replace(self, tokens=self.tokens[:start], message_spans=tuple(spans))
 
 
 @dataclass(frozen=True)
@@ -225,25 +227,23 @@ class Renderer:
         tools: Tools = (),
         loss: Loss = "all",
         whole: RenderedConversation | None = None,
-        make: Callable[[Sequence[Message], Tools], RenderedConversation] | None = None,
     ) -> tuple[Turn, ...]:
         """The conversation as stored turns to train on; end-of-turn tokens are trained.
 
         One turn, from the first trained message to the end of the last, with what lies between
         masked. Where the template rewrites history, "all" gives one turn for each assistant
         message instead, after the context that it really has. A message with `loss` false is never
-        trained. `whole` is the conversation, where it was rendered before, and `make` renders in
-        place of `conversation`. Raises RenderingError.
+        trained. `whole` is the conversation, where it was rendered before. Raises RenderingError.
         """
-        make = make or self.conversation
-        whole = whole or make(messages, tools)
+        whole = whole or self.conversation(messages, tools)
         if loss == "last" or not whole.rewritten:
             spans = tuple(span for span in whole.message_spans if messages[span[0]].loss)
             return (_turn(replace(whole, message_spans=spans), loss),)
+        draft = replace(self._draft(messages, tools), encode=self._codec.encoder())
         return tuple(
-            _turn(make(messages[: index + 1], tools), "last")
-            for index, message in enumerate(messages)
-            if message.role == "assistant" and message.loss
+            _turn(self._rendered(draft, index + 1), "last")
+            for index in spoken_of(messages)
+            if messages[index].loss
         )
 
     @cached_property
@@ -318,38 +318,60 @@ class Renderer:
     def _render(
         self, messages: Sequence[Message], tools: Tools, generation: bool
     ) -> RenderedConversation:
+        draft = self._draft(messages, tools, generation)
+        return self._rendered(draft, len(draft.messages), generation)
+
+    def _draft(
+        self, messages: Sequence[Message], tools: Tools, generation: bool = False
+    ) -> "_Draft":
         refuse_images(messages, f"rendering {self.name!r}", TEXT_ONLY)
         safe = [self._codec.break_message(message) for message in in_call_order(messages)]
         safe_tools = [self._codec.break_up(tool) for tool in tools]
-        spoken = [index for index, message in enumerate(safe) if message.role == "assistant"]
-        answers = [*spoken]
-        target = None if generation or spoken[-1:] != [len(safe) - 1] else spoken.pop()
         pairs, whole = {}, ""
         if self._rendering.plain is not None:
             plain = self._rendering.plain(safe, safe_tools)
-            pairs, whole = answer_pairs(self.tokenizer, *plain, answers, generation)
+            pairs, whole = answer_pairs(self.tokenizer, *plain, spoken_of(safe), generation)
+        return _Draft(safe, safe_tools, pairs, whole, self._codec.encode)
+
+    def _rendered(
+        self, draft: "_Draft", count: int, generation: bool = False
+    ) -> RenderedConversation:
+        """The first `count` messages, which are all of them or end with an assistant's."""
+        messages, pairs = draft.messages[:count], draft.pairs
+        spoken = spoken_of(messages)
+        target = None if generation or spoken[-1:] != [count - 1] else spoken.pop()
         answer = None
         if target is not None:
-            answer = self._bounds(safe, safe_tools, pairs.get(target), target=True)
-        text = answer.text if answer else whole or self._text(safe, safe_tools, generation)
-        self._refuse_left_out(safe, safe_tools, text, target)
+            answer = self._bounds(messages, draft.tools, pairs.get(target), target=True)
+        text = (
+            answer.text if answer else draft.text or self._text(messages, draft.tools, generation)
+        )
+        self._refuse_left_out(messages, draft.tools, text, target)
+        for index in spoken:
+            if index not in draft.places:
+                own = messages[: index + 1], draft.tools, pairs.get(index)
+                draft.places[index] = self._bounds(*own)
+        places = [(index, draft.places[index]) for index in spoken]
         tokens: list[int] = [*self._beginning]
         spans, rewritten, done = [], [], 0
-        for index in (*spoken, *([] if target is None else [target])):
-            place = answer
-            if index != target:
-                place = self._bounds(safe[: index + 1], safe_tools, pairs.get(index))
+        for index, place in (*places, *([] if target is None else [(target, answer)])):
             if place is None or place.start < done or not text.startswith(place.text[: place.end]):
                 rewritten.append(index)
                 continue
-            tokens += self._codec.encode(text[done : place.start], first=done == 0)
+            tokens += draft.encode(text[done : place.start], done == 0)
             begin = len(tokens)
-            tokens += self._codec.encode(text[place.start : place.end], first=place.start == 0)
+            tokens += draft.encode(text[place.start : place.end], place.start == 0)
             tokens += [self.end_token] if self.adds_end else []
             spans.append((index, begin, len(tokens)))
             done = place.end
-        tokens += self._codec.encode(text[done:], first=done == 0)
-        return RenderedConversation(tuple(tokens), tuple(spans), tuple(rewritten))
+        tokens += draft.encode(text[done:], done == 0)
+        doubtful = [
+            index
+            for index, place in places
+            if index in rewritten
+            and (place is None or left_out(messages[index : index + 1], (), place.answer))
+        ]
+        return RenderedConversation(tuple(tokens), tuple(spans), tuple(rewritten), tuple(doubtful))
 
     def _bounds(
         self,
@@ -431,7 +453,7 @@ class Renderer:
         self, messages: Sequence[Message], tools: Tools, text: str, target: int | None
     ) -> None:
         """Raise RenderingError where the text lacks what the conversation says."""
-        earlier = [i for i, m in enumerate(messages) if m.role == "assistant" and i != target]
+        earlier = [index for index in spoken_of(messages) if index != target]
         if what := left_out(messages, tools, text, () if self._rendering.keeps_texts else earlier):
             raise self._left_out(what)
 
@@ -493,6 +515,31 @@ class _Answer:
     text: str
     start: int
     end: int
+
+    @property
+    def answer(self) -> str:
+        """The message, its end included."""
+        return self.text[self.start : self.end]
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """What the beginnings of one conversation share."""
+
+    messages: Sequence[Message]
+    tools: Tools
+    pairs: Mapping[int, tuple[str, str]]
+    """See `answer_pairs`."""
+    text: str
+    """Of the whole, where that is known."""
+    encode: Callable[[str, bool], list[int]]
+    places: dict[int, _Answer | None] = field(default_factory=dict)
+    """Where answers stand in what follows them."""
+
+
+def spoken_of(messages: Sequence[Message]) -> list[int]:
+    """The places of the assistant's messages."""
+    return [index for index, message in enumerate(messages) if message.role == "assistant"]
 
 
 def loss_mask(rendered: RenderedConversation, which: Loss = "all") -> tuple[bool, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 from assay.data.encoding import Codec
 from assay.data.episode import Turn, tokens_of
 from assay.data.renderings.qwen import is_tool_result, split_thought
-from assay.data.renderings.rendering import Renderer, Tools, first_difference
+from assay.data.renderings.rendering import Renderer, Tools, first_difference, spoken_of
 from assay.data.renderings.template import PROBE, PROBE_TALK, RenderingError
 from assay.data.row import Message, Row
 from assay.errors import Finding, InputError
@@ -46,6 +46,8 @@ Turns = tuple[Turn, ...]
 CHECKING = "checking renderings"
 COMPARED = 64
 """Rows, and as many items, that two renderings are compared on."""
+COUNTED = 16
+"""Rows whose tokens are counted message by message."""
 
 
 def refuse_other_renderings(session: Session) -> None:
@@ -151,7 +153,7 @@ def contexts(
 ) -> dict[int, Tokens]:
     """By the index of each trained assistant message: its context in training, as `Renderer.turns`
     has it; of a conversation without one its prompt. Raises RenderingError."""
-    spoken = [i for i, message in enumerate(messages) if message.role == "assistant"]
+    spoken = spoken_of(messages)
     if not spoken:
         return {len(messages): renderer.prompt(messages, tools)}
     turns = renderer.turns(messages, tools, "last" if last else "all")
@@ -209,10 +211,9 @@ def untrainable(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) -> li
         return broken
     encoder = subject.session.learner.encoder(stage)
     for gold in golds:
-        messages = conversation(subject.session.task, gold.row)
-        if sum(message.role == "assistant" for message in messages) > 1:
+        if gold.doubtful:
             try:
-                encoder.turns(gold.row, messages, "all")
+                encoder.turns(gold.row, conversation(subject.session.task, gold.row), "all")
             except RenderingError as error:
                 broken.append((gold.row.id, str(error)))
     return broken
@@ -271,6 +272,26 @@ LITTLE = 0.5
 """Share of the assistant's tokens below which too little is trained."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the assistant says in one conversation."""
+
+    row: str
+    messages: int
+    learned: int
+    """Of the messages, those that are trained."""
+    silent: int
+    """Of those, the ones without reasoning."""
+    beside: int
+    """Messages before the last with both calls and text."""
+    as_user: bool
+    """Whether results of calls come as user messages."""
+    ends: bool
+    """Whether an answer's text ends with the end token's."""
+    spelled: frozenset[str]
+    """Special tokens in trained texts."""
+
+
 @dataclass(frozen=True)
 class Trained:
     """The conversations of an SFT stage."""
@@ -282,10 +303,37 @@ class Trained:
     task: Task
     rows: tuple[Row, ...]
 
-    @property
-    def talks(self) -> Iterator[tuple[Row, tuple[Message, ...]]]:
-        """Each row with its conversation, made as it is asked for."""
-        return ((row, conversation(self.task, row)) for row in self.rows)
+    @cached_property
+    def answers(self) -> list[Answers]:
+        """By row, read once: a long conversation takes many times its text."""
+        return [self.answers_of(row) for row in self.rows]
+
+    def answers_of(self, row: Row) -> Answers:
+        """What the assistant says in a row."""
+        messages = conversation(self.task, row)
+        spoken = [messages[index] for index in spoken_of(messages)]
+        learned = spoken[-1 if self.stage.loss_on == "last" else 0 :]
+        texts = [f"{m.reasoning}\n{m.content}" for m in spoken if m.loss]
+        return Answers(
+            row.id,
+            len(spoken),
+            len(learned),
+            sum(not split_thought(m)[0].strip() for m in learned),
+            sum(bool(m.tool_calls and split_thought(m)[1].strip()) for m in spoken[:-1]),
+            any(map(is_tool_result, messages)),
+            any(text.rstrip().endswith(self.end) for text in texts),
+            frozenset(token for text in texts for token, _ in self.codec.specials(text)),
+        )
+
+    @cached_property
+    def end(self) -> str:
+        """The token that ends an answer."""
+        return self.renderer.tokenizer.convert_ids_to_tokens(self.renderer.end_token)
+
+    @cached_property
+    def codec(self) -> Codec:
+        """It finds special tokens."""
+        return Codec(self.renderer.tokenizer)
 
     @property
     def renderer(self) -> Renderer:
@@ -293,20 +341,28 @@ class Trained:
         return self.encoder.renderer
 
     @cached_property
-    def encoded(self) -> list[tuple[str, Turns, Turns]]:
-        """Rows from all over that can be rendered: their id, what is trained of them, and what
-        would be if every message were."""
+    def encoded(self) -> list[tuple[str, Turns]]:
+        """Rows from all over that can be rendered: their id, and what is trained of them."""
         rows = []
         for row in spread(self.rows, COMPARED):
             messages = conversation(self.task, row)
             with suppress(RenderingError):  # shown by `round_trip`
-                every = self.encoder.turns(row, messages, "all")
-                rows.append((row.id, self.encoder.turns(row, messages, self.stage.loss_on), every))
+                rows.append((row.id, self.encoder.turns(row, messages, self.stage.loss_on)))
         return rows
 
-    def learned(self, messages: Sequence[Message]) -> list[Message]:
-        """The assistant messages of a conversation that are trained."""
-        return spoken_by(messages)[-1 if self.stage.loss_on == "last" else 0 :]
+    @property
+    def tokens_trained(self) -> float:
+        """The share of the assistant's tokens that are trained, of a few rows from all over."""
+        if self.stage.loss_on == "all":
+            return float(bool(self.encoded))
+        counts = [0, 0]
+        for row in spread(self.rows, COUNTED):
+            messages = conversation(self.task, row)
+            with suppress(RenderingError):
+                for place, loss_on in enumerate(("last", "all")):
+                    turns = self.encoder.turns(row, messages, loss_on)
+                    counts[place] += sum(sum(turn.loss_mask) for turn in turns)
+        return counts[0] / counts[1] if counts[1] else 0.0
 
 
 def trained(subject: Subject) -> Seen:
@@ -367,18 +423,16 @@ def new_tokens(subject: Subject, learner: LanguageLearner, name: str, stage: Sta
 
 def share(training: Trained) -> Seen:
     """How many of the assistant's messages and tokens are trained."""
-    both = [(len(spoken_by(m)), len(training.learned(m))) for _, m in training.talks]
-    messages, learned = (sum(counts) for counts in zip(*both, strict=True)) if both else (0, 0)
+    messages = sum(each.messages for each in training.answers)
+    learned = sum(each.learned for each in training.answers)
     if not messages:
         return
-    some_tokens = sum(sum(t.loss_mask) for _, turns, _ in training.encoded for t in turns)
-    all_tokens = sum(sum(t.loss_mask) for _, _, turns in training.encoded for t in turns)
-    tokens = some_tokens / all_tokens if all_tokens else 0.0
+    tokens = training.tokens_trained
     yield Number(f"stage.{training.name}", "assistant_messages_trained", learned / messages)
     yield Number(f"stage.{training.name}", "assistant_tokens_trained", tokens)
     if learned == messages:
         return
-    as_user = sum(any(map(is_tool_result, messages)) for _, messages in training.talks)
+    as_user = sum(each.as_user for each in training.answers)
     evidence = f"{tokens:.0%} of the assistant's tokens"
     if as_user:
         evidence += f"; in {share_of(as_user, len(training.rows))} rows tool results come as user "
@@ -394,7 +448,7 @@ def ends(training: Trained, stops: frozenset[int]) -> Seen:
     stops = stops | {training.renderer.end_token}
     endless = [
         id_
-        for id_, turns, _ in training.encoded
+        for id_, turns in training.encoded
         if not all(t.loss_mask[-1] and t.actions[-1] in stops for t in turns)
     ]
     if not training.encoded:
@@ -402,7 +456,7 @@ def ends(training: Trained, stops: frozenset[int]) -> Seen:
     whole = len(training.encoded)
     share = 1 - len(endless) / whole
     yield Number(f"stage.{training.name}", "rows_ending_with_end_token", share)
-    token = training.renderer.tokenizer.convert_ids_to_tokens(training.renderer.end_token)
+    token = training.end
     what = f"stage.{training.name}: rows do not end with a token that sampling stops at"
     fix = "let the template end every answer with it, or name the other token as eos_token_id in "
     fix += "generation_config.json"
@@ -417,23 +471,17 @@ def ends(training: Trained, stops: frozenset[int]) -> Seen:
 
 def special_tokens(training: Trained) -> Seen:
     """Answers that spell special tokens, which are trained as ordinary text."""
-    codec = Codec(training.renderer.tokenizer)
-    end = training.renderer.tokenizer.convert_ids_to_tokens(training.renderer.end_token)
-    ending: list[str] = []
-    spelled: dict[str, list[str]] = {}
-    for row, messages in training.talks:
-        texts = [f"{m.reasoning}\n{m.content}" for m in spoken_by(messages) if m.loss]
-        if any(text.rstrip().endswith(end) for text in texts):
-            ending.append(row.id)
-        for token in {token for text in texts for token, _ in codec.specials(text)}:
-            if token not in (end, *training.renderer.kept):
-                spelled.setdefault(token, []).append(row.id)
+    end, spelled = training.end, dict[str, int]()
+    ending = [each.row for each in training.answers if each.ends]
+    for each in training.answers:
+        for token in each.spelled - {end, *training.renderer.kept}:
+            spelled[token] = spelled.get(token, 0) + 1
     what = f"stage.{training.name}: answers end with {end!r} as text, before the token itself"
     fix = f'take it off: [data.{training.stage.data.partition(".")[0]}] cut_end = "{end}"'
     why = "; the model would learn to spell it in pieces"
     yield from on_rows("error", what, ending, len(training.rows), fix, why)
     if spelled:
-        counts = ", ".join(f"{token!r} in {len(ids)}" for token, ids in sorted(spelled.items()))
+        counts = ", ".join(f"{token!r} in {rows}" for token, rows in sorted(spelled.items()))
         kept = ", ".join(f'"{token}"' for token in sorted({*spelled, *training.renderer.kept}))
         what = f"stage.{training.name}: answers spell special tokens, trained as ordinary text"
         fix = f"keep_special = [{kept}] in the stage and its evaluations trains the tokens "
@@ -445,12 +493,12 @@ def empty_blocks(training: Trained) -> Seen:
     """Answers without reasoning under a rendering that writes an empty think block for it."""
     if not training.empties_thought:
         return
-    every = [m for _, messages in training.talks for m in training.learned(messages)]
-    silent = [m for m in every if not split_thought(m)[0].strip()]
+    silent = sum(each.silent for each in training.answers)
     if not silent:
         return
     what = f"stage.{training.name}: answers without reasoning teach the model not to think"
-    told = f"{share_of(len(silent), len(every))} trained messages; by "
+    learned = sum(each.learned for each in training.answers)
+    told = f"{share_of(silent, learned)} trained messages; by "
     told += f"{training.renderer.name!r} the think block before them is empty"
     fix = "give the answers their reasoning, train by a rendering that writes none (qwen3_fc), or "
     fix += "leave it so if a model that does not think is wanted"
@@ -461,15 +509,9 @@ def lost_text(training: Trained) -> Seen:
     """Text beside calls, which BFCL's handler leaves out once more messages follow."""
     if training.renderer.name != "qwen3_fc":
         return
-    earlier = [m for _, messages in training.talks for m in spoken_by(messages)[:-1]]
-    beside = [m for m in earlier if m.tool_calls and split_thought(m)[1].strip()]
-    if beside:
+    earlier = sum(max(each.messages - 1, 0) for each in training.answers)
+    if beside := sum(each.beside for each in training.answers):
         what = f"stage.{training.name}: text next to calls is trained and then lost"
-        told = f"{share_of(len(beside), len(earlier))} earlier messages have both; BFCL's handler "
+        told = f"{share_of(beside, earlier)} earlier messages have both; BFCL's handler "
         fix = "leave the text out of such messages, or accept that later prompts miss it"
         yield Finding("warning", what, f"{told}keeps the calls alone in its history", fix)
-
-
-def spoken_by(messages: Sequence[Message]) -> list[Message]:
-    """The assistant's messages."""
-    return [message for message in messages if message.role == "assistant"]

@@ -10,7 +10,6 @@ from itertools import product
 from assay.data.conversation import NULLS
 from assay.data.leakage import Played, call_path, overlap
 from assay.data.loaded import UNREADABLE, DataError, Record
-from assay.data.renderings.qwen import split_thought
 from assay.data.row import Row
 from assay.data.row_checks import NO_TOOLS, UNDECLARED, WHERE, conflicts
 from assay.data.splits import Fixed, Mixture, length_statistics
@@ -40,7 +39,6 @@ from assay.lab.check.subject import (
     samples,
     share_of,
     some,
-    target_messages,
     with_line,
 )
 from assay.lab.data.prepare import (
@@ -53,6 +51,7 @@ from assay.lab.data.prepare import (
 )
 from assay.lab.models.learner import question
 from assay.lab.session.evaluation import bare_items, plays, shared_texts
+from assay.tasks.task import Task
 
 WORDS: Mapping[SharedKind, tuple[str, str]] = {
     "questions": ("holds questions", ", {} of them word for word"),
@@ -173,17 +172,12 @@ def rows(subject: Subject) -> Seen:
         yield Number(f"evaluate.{name}", "items", len(evaluation.items))
         yield from well_formed(f"evaluate.{name}", evaluation.items)
     yield from without_answers(subject)
-    session = subject.session
-    for name in dict.fromkeys(data for _, _, data in reading(session)):
-        bare, whole = [], 0
-        for row in find_part(session.sets, name):
-            if messages := target_messages(session.task, row):
-                whole, answer = whole + 1, messages[-1]
-                # No call, and no visible character beside its reasoning.
-                shown = (c.isprintable() and c != " " for c in split_thought(answer)[1])
-                bare += [] if answer.tool_calls or any(shown) else [with_line(row)]
-        if len(bare) > max(1, BLANK * whole):
-            told = f"{share_of(len(bare), whole)}, such as {bare[0]}"
+    stages = {data: stage for _, stage, data in reversed(reading(subject.session))}
+    for name, stage in reversed(stages.items()):
+        golds = subject.golds_of_data(name, stage).answers
+        bare = [with_line(gold.row) for gold in golds if gold.blank]
+        if len(bare) > max(1, BLANK * len(golds)):
+            told = f"{share_of(len(bare), len(golds))}, such as {bare[0]}"
             fix = "they teach the model to end at once; give them a text, or leave the rows out"
             yield Finding("warning", f"data.{name}: answers are empty or blank", told, fix)
     yield from unread(subject)
@@ -283,17 +277,24 @@ def without_answers(subject: Subject) -> Seen:
             continue  # It learns from candidates alone, and is validated on them.
         what = f"{place}: rows of data.{data} have no gold answer"
         if learned:  # whatever the task knows to be right
-            task, missing = subject.session.task, []
-            for row in find_part(subject.session.sets, data):
-                try:
-                    task.target(row)
-                except InputError:
-                    missing.append(row.id)
+            task, missing = subject.session.task, [*golds.missing]
+            if hasattr(task, "right_answer"):
+                rows_ = find_part(subject.session.sets, data)
+                missing = [row.id for row in rows_ if not has_target(task, row)]
             fix = "give each row an answer, or leave it "
             yield from on_rows("error", what, missing, whole, f"{fix}out")
         else:
             fix = "that the reward can be reached on these rows is not proven"
             yield from on_rows("note", what, golds.missing, whole, fix)
+
+
+def has_target(task: Task, row: Row) -> bool:
+    """Whether a row has an answer to learn from."""
+    try:
+        task.target(row)
+    except InputError:
+        return False
+    return True
 
 
 def lengths(subject: Subject) -> Seen:

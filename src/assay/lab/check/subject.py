@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeGuard, TypeVar
 
 from assay.data.episode import Completion, Context, Turn
 from assay.data.renderings.packed_rows import remembered
+from assay.data.renderings.qwen import split_thought
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import Finding, InputError, Severity
@@ -82,6 +83,10 @@ class Gold:
     """Tokens of the prompt and of the context of training."""
     context_key: int
     """The same for equal contexts."""
+    blank: bool
+    """Whether it has no call, and no visible character beside its reasoning."""
+    doubtful: bool
+    """Whether an answer before it may be one that cannot be trained."""
 
     @property
     def actions(self) -> tuple[int, ...]:
@@ -177,25 +182,26 @@ def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSett
     """The gold answer of each row; what cannot be rendered is kept with its reason."""
     encoder = session.learner.encoder(rendering)
 
-    def encode(row: Row) -> tuple[Turn, Context] | None:
-        if (messages := target_messages(session.task, row)) is None:
-            return None
+    doubtful = getattr(encoder, "doubtful", lambda row, messages: False)
+
+    def encode(row: Row, messages: Sequence[Message]) -> tuple[Turn, Context]:
         # The prompt is a part of the conversation, which is rendered once.
         turn = encoder.turns(row, messages, "last")[0]
         return turn, encoder.prompt(row, question(session.task, row))
 
     def facts(row: Row) -> Any:
         """None for a row without an answer, why another cannot be rendered, or what it holds."""
+        if (messages := target_messages(session.task, row)) is None:
+            return None
         try:
-            encoded = encode(row)
+            turn, prompt = encode(row, messages)
         except RenderingError as error:
             return str(error)
-        if encoded is None:
-            return None
-        turn, prompt = encoded
         sizes = encoder.size(prompt), encoder.size(turn.context), hash(turn.context)
         actions, text = " ".join(map(str, turn.actions)), encoder.decode(turn.actions)
-        return [turn.context != prompt, actions, text, *sizes]
+        seen = (char.isprintable() and char != " " for char in split_thought(messages[-1])[1])
+        marks = not (messages[-1].tool_calls or any(seen)), doubtful(row, messages)
+        return [turn.context != prompt, actions, text, *sizes, *marks]
 
     def made() -> list[Any]:
         told: list[Any] = []
@@ -205,10 +211,13 @@ def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSett
             told.append(own)
         return told
 
+    def again(row: Row) -> tuple[Turn, Context]:
+        return encode(row, target_messages(session.task, row) or ())
+
     told_by = encoded_by(session.task, encoder)
     pairs = [*zip(rows, remembered("golds", rows, told_by, made), strict=True)]
     answers = tuple(
-        Gold(row, partial(encode, row), own[0], array("q", map(int, own[1].split())), *own[2:])
+        Gold(row, partial(again, row), own[0], array("q", map(int, own[1].split())), *own[2:])
         for row, own in pairs
         if isinstance(own, list)
     )

@@ -8,16 +8,15 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, TypeVar
 
 from assay.agents.task import AgentDialogue, AgentEnvironment
 from assay.data.episode import Context, Turn, tokens_of
 from assay.data.hashing import canonical_json
 from assay.data.renderings.prepared import Packed, close_store, prepared
-from assay.data.renderings.rendering import Loss, Renderer
+from assay.data.renderings.rendering import Loss, RenderedConversation, Renderer
 from assay.data.renderings.template import RenderingError, with_options
 from assay.data.row import Message, Row
 from assay.errors import InputError
@@ -27,6 +26,8 @@ from assay.rl.thought import CLOSING, OPENING, Thinking
 from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
 from assay.tasks.rendered_dialogue import RenderedDialogue
 from assay.tasks.task import Asked, Dialogue
+
+Value = TypeVar("Value")
 
 RENDERING = "rows written as tokens"
 ALONE = 1.0
@@ -113,34 +114,41 @@ class LanguageEncoder:
     def turns(self, row: Row, messages: Sequence[Message], loss_on: Loss) -> tuple[Turn, ...]:
         """See `Renderer.turns`. Raises RenderingError."""
         with naming(row):
-            renderer = self.renderer_of(row)
-            # Where a template rewrites history, the beginnings are too many to hold all at once.
-            make = partial(prepared, renderer, generation=False)
-            whole = make(messages, row.tools, known=self._written)
-            return renderer.turns(messages, row.tools, loss_on, whole, make)
+            whole = self.conversation(row, messages)
+            return self.renderer_of(row).turns(messages, row.tools, loss_on, whole)
+
+    def conversation(self, row: Row, messages: Sequence[Message]) -> RenderedConversation:
+        """See `Renderer.conversation`. Raises RenderingError."""
+        return prepared(self.renderer_of(row), messages, row.tools, False, self._written)
+
+    def doubtful(self, row: Row, messages: Sequence[Message]) -> bool:
+        """Whether an earlier answer of a conversation may be one that cannot be trained. Raises
+        RenderingError."""
+        return bool(self.conversation(row, messages).doubtful)
 
     def ahead(
-        self, rows: Sequence[Row], encode: Callable[[Row], object], observer: Observer
-    ) -> Iterator[Row]:
-        """The rows, each once `encode` has rendered it: on all cores where one takes long. An error
-        is left to whoever encodes the row that is given."""
+        self, rows: Sequence[Row], encode: Callable[[Row], Value], observer: Observer
+    ) -> Iterator[Value]:
+        """What `encode` makes of each row: on all cores where one takes long. What it raises is
+        raised in the row's place."""
         begun, cores = time.monotonic(), len(os.sched_getaffinity(0))
 
-        def work(place: int) -> list[tuple[bytes, Packed]]:
+        def work(place: int) -> tuple[list[Value], list[tuple[bytes, Packed]]]:
             before = len(self._written)
-            with suppress(InputError):
-                encode(rows[place])
-            return [*islice(reversed(self._written.items()), len(self._written) - before)]
+            try:
+                values = [encode(rows[place])]
+            except InputError:
+                values = []
+            return values, [*islice(reversed(self._written.items()), len(self._written) - before)]
 
-        made: Iterator[list[tuple[bytes, Packed]]] = iter(())
+        made: Iterator[tuple[list[Value], list[tuple[bytes, Packed]]]] = iter(())
         for done, row in enumerate(rows):
             seconds = time.monotonic() - begun
             if cores > 1 and seconds > ALONE and seconds * (len(rows) - done) > ALONE * done:
                 made, cores = on_all_cores(work, range(done, len(rows)), cores), 1
-            if (added := next(made, None)) is None:
-                work(done)
-            self._written.update(added or ())
-            yield row
+            values, written = next(made, ([], ()))
+            self._written.update(written)
+            yield values[0] if values else encode(row)
             observer.work(RENDERING, done + 1, len(rows))
 
     def renderer_of(self, row: Row) -> Renderer:

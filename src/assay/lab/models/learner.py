@@ -42,9 +42,10 @@ Value = TypeVar("Value")
 def each_encoded(
     encoder: "Encoder", rows: Sequence[Row], encode: Callable[[Row], Value], observer: Observer
 ) -> Iterator[Value]:
-    """What `encode` gives for each row; encoders that are slow do their part ahead."""
+    """What `encode` gives for each row, by other processes where an encoder is slow: values that
+    can be pickled."""
     ahead = getattr(encoder, "ahead", None)
-    return map(encode, ahead(rows, encode, observer) if ahead else rows)
+    return ahead(rows, encode, observer) if ahead else map(encode, rows)
 
 
 def encoded_by(task: Task, encoder: "Encoder") -> Any:
