@@ -30,7 +30,8 @@ from typing import Any
 
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from assay.data.renderings.rendering import Renderer, chat_template
+from assay.data.renderings.checkpoint_template import chat_template
+from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import qwen_template
 from benchmarks.environments import environment
 from benchmarks.models import model_folder

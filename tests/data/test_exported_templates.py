@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from assay.data.conversation import dump_messages
-from assay.data.renderings.rendering import Renderer, automatic, chat_template, save_tokenizer
+from assay.data.renderings.checkpoint_template import chat_template, save_tokenizer
+from assay.data.renderings.rendering import Renderer, automatic
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, ToolCall
 from assay.data.tools import openai_tool

@@ -9,7 +9,8 @@ import pytest
 from tokenizers.processors import TemplateProcessing
 
 from assay.data.episode import tokens_of
-from assay.data.renderings.rendering import Renderer, chat_template
+from assay.data.renderings.checkpoint_template import chat_template
+from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import RenderingError, apply_template
 from assay.data.row import Message, ToolCall
 from assay.engines.environments import ask, folder_of

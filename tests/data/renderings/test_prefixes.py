@@ -36,6 +36,10 @@ WATCHED = {
     "places": LOOP + "{{ loop.index }}{% if loop.nextitem %}"
     "{{ loop.nextitem.role }}{% endif %}{% if loop.previtem %}{{ loop.previtem.role }}{% endif %}"
     "{{ loop['length'] }}{% endfor %}" + ASK,
+    "written before": "{% set y = messages[1] %}{% if y %}{{ y.role }}"
+    "{% if add_generation_prompt %}>{% endif %}{% for t in tools or [] %}{% set f = t.function %}"
+    "{{ f.name }}{{ messages[-1].role }}{% endfor %}{% endif %}"
+    "{% if messages[2] %}{% set y = 1 %}{% endif %}{{ y }}" + LOOP + "{% endfor %}" + ASK,
     "one ahead": LOOP + "{{ (messages[loop.index0 + 1] or m).role }}{% endfor %}" + ASK,
     "the last one": LOOP + "{{ messages[-1].content }}{% endfor %}" + ASK,
     "the count": "{{ messages | length }}" + LOOP + "{{ messages | length }}{% endfor %}" + ASK,

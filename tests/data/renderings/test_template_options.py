@@ -10,8 +10,9 @@ import pytest
 
 from assay.data.episode import tokens_of
 from assay.data.loaded import gather
+from assay.data.renderings.checkpoint_template import chat_template
 from assay.data.renderings.hermes import LEFT_OUT, without_reasoning
-from assay.data.renderings.rendering import Renderer, chat_template
+from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import (
     DATE,
     RenderingError,

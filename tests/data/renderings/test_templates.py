@@ -10,7 +10,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from assay.data.renderings import hermes
-from assay.data.renderings.rendering import Renderer, automatic, save_tokenizer
+from assay.data.renderings.checkpoint_template import save_tokenizer
+from assay.data.renderings.rendering import Renderer, automatic
 from assay.data.renderings.template import RenderingError, undressed
 from assay.data.row import Message, ToolCall
 from tests.data.chat import CHATML, LLAMA, QWEN3, SPECIAL, build

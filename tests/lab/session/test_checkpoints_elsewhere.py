@@ -8,7 +8,7 @@ import torch
 from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from assay.data.renderings.rendering import chat_template
+from assay.data.renderings.checkpoint_template import chat_template
 from assay.lab.models.language_learner import language_model, make_renderer, run_folder
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session

@@ -4,7 +4,8 @@ A template is a program: what it writes of a beginning is known by running it on
 such a run repeats an earlier one. All that the body of the template's loop over the messages reads
 is watched: how many there are, other messages, its place in the loop, variables that were set
 before, values of namespaces, and what comparisons with those gave. Where all of it is for a message
-as it was before, the loop writes and sets what it did before, and its body does not run. A template
+as it was before, the loop writes and sets what it did before, and its body does not run. So it is
+with a statement before the loop that sets nothing, such as one that writes the tools. A template
 with parts that cannot be watched is refused: its user runs it on each beginning as it stands.
 """
 
@@ -66,12 +67,12 @@ def beginnings(
     dumped = template_messages(messages)
     tool_list = [_tool(openai_tool(tool)) for tool in tools] or None
     fixed = {"tools": tool_list, "documents": None, "date_string": DATE}
-    known: dict[Any, list[_Step]] = {}
+    known = dict[Any, list[_Step]]()
 
     def write(count: int, generation: bool) -> str:
         run = _Run(count, tool_list, known)
         context = {**tokenizer.special_tokens_map, **fixed, "namespace": run.namespace}
-        context["messages"] = _Messages(dumped, 0, run)
+        context["messages"], context[RUN] = _Messages(dumped, 0, run), run
         context["add_generation_prompt"] = generation
         for piece in watched.root_render_func(watched.new_context(context)):
             run.written.append(piece)
@@ -134,9 +135,15 @@ class _Run:
             self.step.questions.append((question, about, answer))
         return answer
 
-    def holds(self, step: _Step) -> bool:
-        """Whether all that a step asked has the same answer."""
-        return all(question(self, *about) == answer for question, about, answer in step.questions)
+    def alike(self, steps: Sequence[_Step]) -> _Step | None:
+        """The latest step of which all that it asked has the same answer."""
+        for step in reversed(steps):
+            for question, about, answer in step.questions:
+                if question(self, *about) != answer:
+                    break
+            else:
+                return step
+        return None
 
     def has(self, index: int) -> bool:
         """Whether there is a message `index`."""
@@ -268,20 +275,36 @@ def _looped(messages: Any, *before: Any) -> Iterator[tuple[Any, "_Loop"]]:
     run, start = messages._run, messages._place
     key = repr((start, len(run.spaces), *map(run.frozen, before)))
     for index in range(start, run.count):
-        steps = run.known.setdefault((key, index), [])
-        step = next(filter(run.holds, steps), None)
-        if step is None:
-            step, begin = _Step(), len(run.written)
-            run.step = step
-            yield messages._messages[index], _Loop(messages, index - start)
-            run.step = None
-            step.text = "".join(run.written[begin:])
-            steps.append(step)
-        else:
-            run.written.append(step.text)
-            for (place, name), value in step.sets.items():
-                run.spaces[place]._attrs[name] = value
+        item = messages._messages[index], _Loop(messages, index - start)
+        yield from _unknown(run, (key, index), item)
     run.ended = True
+
+
+def _once(run: _Run, number: int, *before: Any) -> Iterator[None]:
+    """One turn for a statement before the loop; none where what it writes is known. `before` is as
+    above."""
+    try:
+        key = repr((number, *map(run.frozen, before)))
+    except TypeError:
+        yield
+    else:
+        yield from _unknown(run, key, None)
+
+
+def _unknown(run: _Run, key: Any, item: Any) -> Iterator[Any]:
+    """The item, unless what is written and set for it is known, which is done then."""
+    steps = run.known.setdefault(key, [])
+    if (step := run.alike(steps)) is None:
+        step, begin = _Step(), len(run.written)
+        run.step = step
+        yield item
+        run.step = None
+        step.text = "".join(run.written[begin:])
+        steps.append(step)
+    else:
+        run.written.append(step.text)
+        for (place, name), value in step.sets.items():
+            run.spaces[place]._attrs[name] = value
 
 
 FACTS: dict[str, Callable[[_Messages, int], Any]] = {
@@ -307,8 +330,8 @@ class _Loop:
         return FACTS[name](self._messages, self._place)
 
 
-OWN_LOOP = "place_in_the_messages_"
-"""What the variable `loop` of the loop over the messages is called."""
+OWN_LOOP, RUN = "place_in_the_messages_", "run_of_the_template_"
+"""What the variable `loop` of the loop over the messages is called, and the run's own."""
 APART = (nodes.Block, nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)
 
 
@@ -334,7 +357,7 @@ def _watched(source: str) -> Any:
         or loop.recursive
         or [*tree.find_all(APART), *loop.find_all(nodes.Macro)]
         or sum(isinstance(node, nodes.Macro) for node in tree.body) < len(macros)
-        or {"cycler", "joiner", "self", "caller", OWN_LOOP} & {*_names(tree)}
+        or {"cycler", "joiner", "self", "caller", OWN_LOOP, RUN} & {*_names(tree)}
     ):
         return None
     stored = {*_names(*tree.body[:at], only="store"), "add_generation_prompt"}
@@ -359,12 +382,35 @@ def _watched(source: str) -> Any:
             tool._texts[key] = written(value, *how, **named)
         return tool._texts[key]
 
-    more = {"looped": _looped, "compared": _compared, "tojson": tojson}
+    sandboxed = environment.getattr
+
+    def attribute_of(obj: Any, attribute: str) -> Any:
+        # What the sandbox forbids, a namespace refuses to hold.
+        known = type(obj) is _Space and attribute in obj._attrs
+        return getattr(obj, attribute) if known else sandboxed(obj, attribute)
+
+    more = {"looped": _looped, "once": _once, "compared": _compared, "tojson": tojson}
     environment.filters = {**environment.filters, **more}
-    for node in (loop, *loop.find_all(nodes.Node)):
+    environment.getattr = attribute_of
+    for number, node in enumerate(tree.body[:at]):
+        if isinstance(node, nodes.If | nodes.For) and not _sets(node):
+            read = [nodes.Name(name, "load") for name in sorted(stored & {*_names(node)})]
+            known = _filter(nodes.Name(RUN, "load"), "once", [nodes.Const(number), *read])
+            tree.body[number] = nodes.For(
+                nodes.Name("turn_", "store"), known, [node], [], None, False
+            )
+    for node in tree.find_all(nodes.Node):
         node.set_lineno(loop.lineno)
     tree.set_environment(environment)
     return environment.from_string(tree)
+
+
+def _sets(node: nodes.Node, within: bool = False) -> bool:
+    """Whether a statement sets what others may read: what a loop sets `within` it is its own."""
+    if isinstance(node, nodes.Assign | nodes.AssignBlock):
+        return not within or isinstance(node.target, nodes.NSRef)
+    inner = within or isinstance(node, nodes.For)
+    return any(_sets(each, inner) for each in node.iter_child_nodes())
 
 
 def _names(*trees: nodes.Node, only: str = "") -> list[str]:

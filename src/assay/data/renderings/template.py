@@ -5,7 +5,7 @@ prompt that changes overnight cannot be resumed or compared. Also writes Assay's
 Jinja, for other programs: `hermes` goes before the model's own template, the Qwen renderings stand
 alone, and `qwen3_fc` does not rewrite a call that an earlier answer holds as mere text.
 `template_bare` is the model's own template with Jinja around it that cuts off the system text which
-the template writes of itself. `rendering.chat_template` chooses which a checkpoint gets.
+the template writes of itself. `checkpoint_template` chooses which a checkpoint gets.
 """
 
 import copy
@@ -70,7 +70,7 @@ def qwen_template(handler: bool) -> str:
 
 
 def undressed(source: str) -> str:
-    """A model's own template, without what `rendering.chat_template` put around it."""
+    """A model's own template, without what `checkpoint_template` put around it."""
     own = source.removeprefix(DATED).removeprefix(hermes_beginning()).removeprefix(IN_PARTS)
     own = _STORED.sub("", own)
     if not own.startswith(BARE):

@@ -20,10 +20,10 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from assay.data.files import built_once, cache_root, sha256_file, write_checksums
 from assay.data.hashing import canonical_json, sha256_text
+from assay.data.renderings.checkpoint_template import save_tokenizer
 from assay.data.renderings.rendering import (
     Renderer,
     automatic,
-    save_tokenizer,
 )
 from assay.data.renderings.template import with_options
 from assay.engines.register import sampler_of
