@@ -141,14 +141,10 @@ def check(
     if gpu is not None or memory is not None:
         return fit_outcome(root, file, overrides, gpu, memory, gpus, tokens)
     read_alone(file, overrides)
-    gc.disable()  # What is imported stays: to look for garbage in it takes a second.
-    import assay.lab.check.all_checks  # noqa: F401
     from assay.judge.templates import filled
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables import check_lines, check_tables, note_lines
 
-    gc.freeze()
-    gc.enable()
     report = check_spec(file, overrides=overrides or (), root=root, probe=probe)
     figures = {"file": file, **{f"{kind}s": count for kind, count in report.counts.items()}}
     words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", figures)
@@ -169,10 +165,15 @@ def check(
 
 def read_alone(file: Path, overrides: list[str] | None) -> None:
     """Raise InputError for what is wrong with the file itself, before torch is imported, which
-    takes some seconds."""
+    takes some seconds and is done then."""
     from assay.experiment.read_file import read_experiment
 
     read_experiment(file, overrides or ())
+    gc.disable()  # What is imported stays: to look for garbage in it takes a second.
+    import assay.lab.check.all_checks  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
 
 
 def fit_outcome(
