@@ -146,6 +146,8 @@ def time_range(low: float, high: float) -> str:
     """Seconds from `low` to `high`, at least 2, in words: "4 to 9 seconds", "5 to 11 minutes"."""
     unit, word = (60, "minutes") if high >= 120 else (1, "seconds")
     ends = f"{low / unit:.0f}", f"{max(high / unit, 2):.0f}"
+    if ends[0] == "0":
+        return f"under {ends[1]} {word}"
     return f"{' to '.join(ends) if ends[0] != ends[1] else ends[0]} {word}"
 
 
