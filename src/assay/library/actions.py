@@ -127,7 +127,8 @@ def run_seeds(
     `despite` is the reason to go on although checks end with errors. Raises InputError before
     anything is computed, RunFailure for a run that stopped: what it recorded is kept.
     """
-    from assay.lab.run.runner import Launched, launch_or_resume, start
+    from assay.lab.run.resume import Launched, launch_or_resume
+    from assay.lab.run.runner import start
     from assay.lab.session.validate import read_whole
 
     if new and or_resume:
@@ -165,8 +166,8 @@ def resume(
     page is written; reporting evaluations that it lacks, such as those of a run that was taken
     over, are measured. Raises InputError for one that has all, and what `run_seeds` raises.
     """
-    from assay.lab.run.runner import lacking, measure_added
-    from assay.lab.run.runner import resume as resume_run
+    from assay.lab.run.resume import lacking, measure_added
+    from assay.lab.run.resume import resume as resume_run
 
     directory = open_run(target, root=root, lang=lang).directory
     finished = read_status(directory.path).status == "finished" and not past_guard

@@ -115,7 +115,9 @@ def indexed_runs(root: Path) -> list[IndexedRun]:
     writable = all(os.access(each, os.W_OK) for each in (root, file) if each.exists())
     with _open(root, memory=not writable) as index:
         rows = index.execute("SELECT * FROM runs ORDER BY name, id").fetchall()
-        lines = [IndexedRun(*row) if row[3] else _line(RunDirectory(root, *row[:2])) for row in rows]
+        lines = [
+            IndexedRun(*row) if row[3] else _line(RunDirectory(root, *row[:2])) for row in rows
+        ]
         ended = [astuple(line) for line in lines if line.status == "finished"]
         values = ", ".join("?" * len(fields(IndexedRun)))
         index.executemany(f"INSERT OR REPLACE INTO runs VALUES ({values})", ended)

@@ -239,7 +239,7 @@ def load_checkpoint(
     fix = "restore it, or continue from the checkpoint before"
     check_place(checkpoint, fix)
     if not continuable(checkpoint):
-        fix = "only an unfinished stage's two newest checkpoints can be continued from"
+        fix = "start another run with --new"
         raise InputError(f"{OPTIMIZER} is missing", file=checkpoint, fix=fix)
     check_checkpoint(checkpoint, fix, optimizer=True)
     state = _read_state(checkpoint / STATE, fix)

@@ -17,7 +17,7 @@ from assay.lab.evaluate.run_evaluation import (
     run_evaluation,
 )
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import resume
+from assay.lab.run.resume import resume
 from assay.runs.records import read_columns
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status

@@ -14,7 +14,7 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.selection import longest_rise
 from assay.lab.evaluate import checkpoint_selection
 from assay.lab.evaluate.checkpoint_selection import by_reward_trend
-from assay.lab.run.runner import resume
+from assay.lab.run.resume import resume
 from assay.pages.lineage import lineage, origin_text
 from assay.pages.run_page import write_report
 from assay.pages.run_terminal import final_blocks
