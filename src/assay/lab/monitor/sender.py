@@ -225,11 +225,12 @@ def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> It
 
     Raises InputError before anything is sent.
     """
-    states, log = read_sink_states(run.path), experiment.log
+    log = experiment.log
     if log is None:
         yield observer
         return
     check_log(log)
+    states = read_sink_states(run.path)
     prints = {key: value for key, value in read_manifest(run).items() if key != "packages"}
     plain = experiment.model_dump(mode="json", exclude_none=True)
     config = {"experiment": plain, "fingerprints": prints}

@@ -14,6 +14,7 @@ from typing import Any
 
 from assay.data.files import remove_leftovers, with_scheme
 from assay.engines.ray_pool import connect
+from assay.errors import look_up
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
@@ -41,7 +42,7 @@ from assay.runs.run_names import (
 )
 from assay.runs.same_experiment import fresh_run
 from assay.runs.status import hold_run, is_held, stored_status
-from assay.tasks.task import TASKS, lookup
+from assay.tasks.task import TASKS
 from assay.tasks.task import task as find_task
 from assay.tasks.user_code import forget_changed_files
 
@@ -163,8 +164,8 @@ def find_target(
     own = None if task is None else find_task(task, root)  # its module may enter a learner
     if ":" in target and kind != "run" and kind in model_kinds(kind, own):
         owners = {known: name for name in TASKS for known in find_task(name).benchmarks}
-        skill = lookup(owners, benchmark, "benchmark") if task is None else task
-        lookup(find_task(skill, root).benchmarks, benchmark, "benchmark")
+        skill = look_up(owners, benchmark, "benchmark") if task is None else task
+        look_up(find_task(skill, root).benchmarks, benchmark, "benchmark")
         return model_run(root, target, skill, observer), CheckpointReference(None)
     return find_named(root, rest if kind == "run" else target)
 

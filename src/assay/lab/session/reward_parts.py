@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.hashing import canonical_json
-from assay.errors import InputError, nearest
+from assay.errors import InputError, look_up, nearest
 from assay.experiment.reward_tables import Bounds, RewardPart, parts_of
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.rubric_file import RubricFile, read_rubric
@@ -22,7 +22,7 @@ from assay.tasks.reward_signatures import TextReward
 from assay.tasks.reward_table import Condition, RewardTable, TablePart
 from assay.tasks.rubric import RUBRIC, Rubric, rubric_reward
 from assay.tasks.running import WorkerReward
-from assay.tasks.task import RewardFunction, Task, lookup, maximum, reward
+from assay.tasks.task import RewardFunction, Task, maximum, reward
 from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM, TEXT_REWARDS, always
 
 
@@ -66,7 +66,7 @@ def kind_of(task: Task, kind: str, root: Path) -> RewardFunction:
     if kind.startswith(RUBRIC):
         return open_rubric(kind, root).reward
     if kind.startswith(TEXT):
-        return lookup(TEXT_REWARDS, kind.removeprefix(TEXT), "reward of texts")
+        return look_up(TEXT_REWARDS, kind.removeprefix(TEXT), "reward of texts")
     return reward(task, kind, root)
 
 
