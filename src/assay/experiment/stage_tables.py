@@ -6,6 +6,7 @@ estimators and rewards are checked in `lab.session.validate`, because their regi
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -425,6 +426,24 @@ def due_steps(every: int | EveryEpochs | None, stage: StageSpec, rows: int) -> f
     epochs = range(every.epochs, last * rows_per_step(stage) // rows + 1, every.epochs)
     ends = (math.ceil(epoch * rows / rows_per_step(stage)) for epoch in epochs)
     return frozenset({last, *(step for step in ends if step < last)})
+
+
+@dataclass(frozen=True, slots=True)
+class StageSteps:
+    """The steps of a stage: how many, and after which of them something is due."""
+
+    last: int
+    saved: frozenset[int]
+    """After which a checkpoint is written."""
+    validated: frozenset[int]
+    """After which the validation is measured."""
+
+
+def planned(stage: StageSpec, rows: int) -> StageSteps:
+    """The steps of a stage, whose epoch has so many rows, pairs or packs. Raises what `steps_of`
+    does."""
+    saved = due_steps(stage.checkpoint_every, stage, rows)
+    return StageSteps(steps_of(stage, rows), saved, due_steps(stage.validation_every, stage, rows))
 
 
 OTHER_RUN = "run:"

@@ -15,7 +15,7 @@ from assay.data.files import remove_leftovers
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.json_files import read_jsonl
 from assay.errors import InputError, RunFailure
-from assay.experiment.read_file import ExperimentSource, read_experiment
+from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment
 from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
 from assay.library.live_values import Rows, frame, label, stored, stored_values
@@ -136,13 +136,13 @@ def run_seeds(
     lab, changes = root_of(root), settings(overrides)
     spec = stored(spec, lab)
     with observing(callbacks, progress, lang) as observer:
-        if or_resume:
-            experiment = read_experiment(spec, changes)
-            done = launch_or_resume(experiment, root=lab, observer=observer, despite=despite)
-        else:
-            experiment = read_whole(spec, changes, lab)
-            made = start(experiment, root=lab, new=new, observer=observer, despite=despite)
-            done = [Launched(run, "started") for run in made]
+        experiment = read_experiment(spec, changes) if or_resume else read_whole(spec, changes, lab)
+        with lines_named(experiment.origin):
+            if or_resume:
+                done = launch_or_resume(experiment, root=lab, observer=observer, despite=despite)
+            else:
+                made = start(experiment, root=lab, new=new, observer=observer, despite=despite)
+                done = [Launched(run, "started") for run in made]
     for each in done:
         if each.did in ("left alone", "measured"):
             write_report(each.run, lang)

@@ -259,10 +259,10 @@ def evaluation_result(done: "Evaluated") -> EvaluationResult:
     from assay.compare.judged_table import sampled
     from assay.judge.intervals import score_interval
     from assay.judge.paired import score_range
-    from assay.lab.evaluate.run_evaluation import recorded_outcomes
     from assay.lab.session.evaluation import BASE, trained_on
     from assay.runs.history import find_record
     from assay.runs.manifest_file import read_manifest
+    from assay.runs.records import recorded_outcomes
 
     record = find_record(done.run, done.key)
     arm = load_arm(Provenance(done.run, done.checkpoint, record), outputs=False)

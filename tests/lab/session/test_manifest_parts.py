@@ -18,7 +18,8 @@ from assay.judge.confounds import by_part, differences
 from assay.lab.models.learner import Learner
 from assay.lab.monitor.observer import Silent
 from assay.lab.session import manifest
-from assay.lab.session.manifest import make_manifest, source_sha256
+from assay.lab.session.manifest import make_manifest
+from assay.lab.session.reward_parts import source_sha256
 from assay.lab.session.session import Session
 from assay.labs.math import rewards
 from assay.labs.math.task import TASK

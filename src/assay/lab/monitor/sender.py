@@ -220,7 +220,9 @@ def step_values(stage: str, line: Mapping[str, Any]) -> dict[str, float]:
 
 
 @contextmanager
-def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> Iterator[Observer]:
+def sending(
+    experiment: Experiment, run: RunDirectory, seed: int, observer: Observer
+) -> Iterator[Observer]:
     """The observer with the run's sinks behind it, which are closed at the end.
 
     Raises InputError before anything is sent.
@@ -236,7 +238,7 @@ def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> It
     config = {"experiment": plain, "fingerprints": prints}
 
     def opened(name: str) -> Sink:
-        state, seed = states.of(name), stored_status(run.path).seed
+        state = states.of(name)
         about = state.remote, state.step, config
         return SINKS[name].open(SinkOpening(run, seed, log, *about))
 

@@ -23,7 +23,6 @@ from assay.lab.evaluate.local_answerer import local_holder
 from assay.lab.evaluate.run_evaluation import (
     answerer_of,
     measure_stored,
-    refuse_fallbacks,
 )
 from assay.lab.models.learner import model_kinds
 from assay.lab.monitor.observer import Observer
@@ -32,7 +31,7 @@ from assay.lab.session.evaluation import Evaluation
 from assay.lab.session.manifest import check_base
 from assay.lab.session.session import Session
 from assay.runs.history import read_description
-from assay.runs.records import EvaluationRecord
+from assay.runs.records import EvaluationRecord, refuse_fallbacks
 from assay.runs.registry import note_run
 from assay.runs.run_code import restore_code
 from assay.runs.run_directory import RunDirectory, runs_of

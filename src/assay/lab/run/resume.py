@@ -108,7 +108,7 @@ def take_back(session: Session) -> None:
     metrics are not those of a checkpoint."""
     run = session.run
     if run.manifest.exists():
-        check_manifest(run, manifest_now(session))
+        check_manifest(run, manifest_now(answerer_of(session)))
     begun = [name for name in session.experiment.stage if run.checkpoint_steps(name)]
     for name in begun:
         check_guards(session.experiment, run, name, run.checkpoint_steps(name)[-1])

@@ -19,11 +19,11 @@ from assay.data.splits import Mixture
 from assay.engines.ray_pool import leave
 from assay.errors import AssayError, RunFailure, within
 from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import lines_named
-from assay.experiment.stage_tables import SamplingStage, StageSpec, due_steps, steps_of
+from assay.experiment.stage_tables import SamplingStage, StageSpec, StageSteps, planned
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.all_checks import looked_at
 from assay.lab.data.prepare import describe, find_part
+from assay.lab.evaluate.answerer import Answerer
 from assay.lab.evaluate.checkpoint_selection import (
     choose,
     choose_level,
@@ -47,7 +47,6 @@ from assay.lab.monitor.sender import sending
 from assay.lab.run.ranks import ranked, stage_optimizer
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.trainer_export import ToolCosts, ToolTraining
-from assay.lab.session.manifest import judge_sha256
 from assay.lab.session.session import Session
 from assay.lab.session.stage_methods import (
     StageInput,
@@ -63,7 +62,6 @@ from assay.lab.session.tool_stage import ToolStage, start_source
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizers
 from assay.runs.history import History
-from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import CHECKED, Manifest, write_manifest
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory
@@ -91,11 +89,10 @@ def start(
     nowhere = RunDirectory(root, experiment.name, "to-be-made")
     alone = Session(experiment, nowhere, experiment.seeds[0], observer or Silent())
     with alone.sharing_workers() as session:
-        with lines_named(experiment.origin):
-            answerer_of(session).check()
-            refuse_existing(root, experiment.name, new, experiment.seeds if beside else None)
-            session.make_rows()
-            session = looked_at(session, despite)
+        answerer_of(session).check()
+        refuse_existing(root, experiment.name, new, experiment.seeds if beside else None)
+        session.make_rows()
+        session = looked_at(session, despite)
         runs, spec = [], experiment_toml(experiment)
         for index, seed in enumerate(experiment.seeds):
             others = beside or index > 0
@@ -115,7 +112,7 @@ def proceed(session: Session) -> None:
 def at_work(session: Session) -> Iterator[Session]:
     """Tell of the work on a run that this process holds, and keep its status up to date."""
     run = session.run
-    sinks = sending(session.experiment, run, Noting(session.observer, run))
+    sinks = sending(session.experiment, run, session.seed, Noting(session.observer, run))
     with sinks as observer, session.copy(observer=observer).sharing_workers() as session:
         try:
             with noted(run, observer), session.helpers.recorded_in(run):
@@ -160,7 +157,7 @@ def work(session: Session) -> None:
     """Stages, then reports. Raises InputError before anything is written."""
     answerer = answerer_of(session)
     if not session.run.manifest.exists():
-        write_manifest(session.run, manifest_now(session))
+        write_manifest(session.run, manifest_now(answerer))
     for made in session.sets.values() if answerer.in_process else ():
         session.observer.note(describe(made, session.experiment.data[made.name]))
     measure_judges(answerer)
@@ -178,10 +175,10 @@ def work(session: Session) -> None:
         drop_optimizers(session.run.checkpoints(name), keep=0)
 
 
-def manifest_now(session: Session) -> Manifest:
+def manifest_now(answerer: Answerer) -> Manifest:
     """The fingerprints of a run as it would be executed now, with the findings before it."""
-    manifest = answerer_of(session).manifest()
-    return manifest if session.checked is None else {**manifest, CHECKED: session.checked}
+    manifest, checked = answerer.manifest(), answerer.session.checked
+    return manifest if checked is None else {**manifest, CHECKED: checked}
 
 
 def run_stage(session: Session, name: str) -> None:
@@ -190,19 +187,18 @@ def run_stage(session: Session, name: str) -> None:
     choose_level(session, name)
     inputs = session.stage_input(stage)
     with within(f"stage.{name}"):
-        visits = visits_per_epoch(stage, inputs)
-        steps = steps_of(stage, visits)
+        steps = planned(stage, visits_per_epoch(stage, inputs))
     done = session.run.checkpoint_steps(name)
     choosing = selectors(session, name)
     chosen = chosen_by(session.run, session.experiment, name, bool(choosing))
-    if done and done[-1] >= steps and chosen:
+    if done and done[-1] >= steps.last and chosen:
         return
     for evaluation in choosing[:1]:
         measure_start(session, name, evaluation)
     leave()
     if stage.trainer is not None:
         costs = ToolCosts()
-        recorder = stage_recorder(session, name, visits, done[-1] if done else 0)
+        recorder = stage_recorder(session, name, steps, done[-1] if done else 0)
         recorder = replace(recorder, costs=costs)
         made = ToolStage(session, name, stage.trainer, start_source(session, name))
         ToolTraining(made, recorder, costs).train()
@@ -212,16 +208,15 @@ def run_stage(session: Session, name: str) -> None:
         opened = session.learner.policy(session.run, stage)
         for words in opened.notes:
             session.observer.note(f"{name}: {words}")
-        train_stage(session, name, stage, inputs, opened, visits)
+        train_stage(session, name, stage, inputs, opened, steps)
         del opened
         gc.collect()
     choose(session, name)
 
 
-def stage_recorder(session: Session, name: str, visits: int, step: int) -> RunRecorder:
-    """Writes the history of a stage behind `step`; an epoch has so many visits."""
+def stage_recorder(session: Session, name: str, steps: StageSteps, step: int) -> RunRecorder:
+    """Writes the history of a stage behind `step`."""
     stage = session.experiment.stage[name]
-    steps = steps_of(stage, visits)
 
     def add_files(folder: Path) -> None:
         """What makes a checkpoint a complete model for other programs, and the run's ledger."""
@@ -231,13 +226,13 @@ def stage_recorder(session: Session, name: str, visits: int, step: int) -> RunRe
     return RunRecorder(
         session.run,
         name,
-        steps,
-        due_steps(stage.checkpoint_every, stage, visits),
+        steps.last,
+        steps.saved,
         session.observer,
         add_files=add_files,
         after_checkpoint=lambda answers, step: select(session, name, answers, step),
         guards=watch_stage(session.experiment, session.run, name, step),
-        due=lambda step: why_due(session.experiment, name, step, steps),
+        due=lambda step: why_due(session.experiment, name, step, steps.last),
         costs=session.helpers.step_costs,
     )
 
@@ -248,47 +243,43 @@ def train_stage(
     stage: StageSpec,
     inputs: StageInput,
     opened: StagePolicy,
-    visits: int,
+    steps: StageSteps,
 ) -> None:
-    """The stage's loop, continued from its newest checkpoint if there is one; an epoch has so many
-    visits."""
-    steps, policy = steps_of(stage, visits), opened.policy
-    optimizer = stage_optimizer(policy, stage)
+    """The stage's loop, continued from its newest checkpoint if there is one."""
+    policy, optimizer = opened.policy, stage_optimizer(opened.policy, stage)
     state = TrainState()
     for step in session.run.checkpoint_steps(name)[-1:]:
         state = load_checkpoint(session.run.checkpoint(name, step), policy, optimizer)
 
-    recorder = stage_recorder(session, name, visits, state.step)
-    session.observer.stage(name, stage.method, state.step, steps)
+    recorder = stage_recorder(session, name, steps, state.step)
+    session.observer.stage(name, stage.method, state.step, steps.last)
     if state.step:
         select(session, name, policy, state.step)
     runner = None
     if isinstance(stage, SamplingStage) and not stage.stored and inputs.judge is not None:
-        judge_hash = judge_sha256(session.helpers, stage.reward, inputs.judge)
-        journal = JudgementJournal(session.run.judgements(name), judge_hash)
+        journal = session.journal(session.run.judgements(name), inputs.judge, stage.reward)
         recorder = replace(recorder, judgements=journal)
         runner = session.reward_runner(inputs.judge, stage, journal)
         runner.told = partial(session.observer.inside, "judged")
         inputs = replace(inputs, score=runner.score)
     try:
-        method = build_method(stage, inputs, steps)
+        method = build_method(stage, inputs, steps.last)
         largest = largest_of(stage, method, inputs.encoder)
         for words in (*notes_of(method), *opened.fit(largest)):
             session.observer.note(f"{name}: {words}")
         if isinstance(inputs.order, Mixture):
             method = SourceShares(method, inputs.order, session.seed)
-        method = with_step_metrics(stage, session.task, steps, method)
+        method = with_step_metrics(stage, session.task, steps.last, method)
         looks = [lambda policy, step: opened.measured()]
         if stage.validation is not None:
-            due = due_steps(stage.validation_every, stage, visits)
             rows = find_part(session.sets, stage.validation)
-            looks.append(build_validation(stage, inputs, rows, due).look)
+            looks.append(build_validation(stage, inputs, rows, steps.validated).look)
 
         def measure(policy: Policy, step: int) -> Mapping[str, float]:
             return {name: value for look in looks for name, value in look(policy, step).items()}
 
         session.helpers.stage(name, state.step + 1)
-        settings = loop_settings(stage, steps)
+        settings = loop_settings(stage, steps.last)
         with ranked(session, name, opened, optimizer, largest) as (trained, optimizer):
             train(trained, method, optimizer, state, settings, recorder, measure)
     finally:
