@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from assay.errors import InputError
 from assay.experiment.base_table import (
@@ -49,7 +49,6 @@ from assay.experiment.training_settings import (
     ScheduleSpec,
     Updates,
     between,
-    schedules_in,
 )
 
 
@@ -380,6 +379,16 @@ def kept_reference(stage: StageSpec) -> Literal["stage_start", "base"] | None:
     if isinstance(stage, DpoStage):
         return "stage_start"
     return stage.kl.reference if isinstance(stage, GrpoStage) and stage.keeps_start else None
+
+
+def schedules_in(table: BaseModel, path: str = "") -> Iterator[tuple[str, ScheduleSpec]]:
+    """The schedules of a table and its inner tables, by dotted path."""
+    for key in type(table).model_fields:
+        value = getattr(table, key)
+        if isinstance(value, ScheduleSpec):
+            yield path + key, value
+        elif isinstance(value, BaseModel):
+            yield from schedules_in(value, f"{path}{key}.")
 
 
 def late_schedules(stage: CommonStage, steps: int) -> Iterator[tuple[str, str, str]]:

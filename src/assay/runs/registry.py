@@ -19,7 +19,7 @@ from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.data.files import append_line, kept
+from assay.data.files import PART, append_line, kept, remove_parts
 from assay.errors import InputError
 from assay.judge.verdict import Looks
 from assay.runs.manifest_file import read_manifest
@@ -92,10 +92,14 @@ def note_run(run: RunDirectory) -> None:
         index.execute("INSERT OR REPLACE INTO runs (name, id) VALUES (?, ?)", (run.name, run.id))
 
 
-def forget_run(run: RunDirectory) -> None:
-    """Take a run out of the index."""
+def remove_run(run: RunDirectory) -> None:
+    """Take a run that nobody needs, and that nobody else executes, out of every listing at once;
+    what is left of it after a kill is only rubbish."""
+    rubbish = run.path.with_name(f".{run.id}{PART}")
+    run.path.rename(rubbish)
     with _open(run.root) as index:
         index.execute("DELETE FROM runs WHERE name = ? AND id = ?", (run.name, run.id))
+    remove_parts(rubbish.parent)
 
 
 def rebuild_index(root: Path) -> None:

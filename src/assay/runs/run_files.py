@@ -16,12 +16,14 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from assay.data.files import (
+    OF,
     append_line,
     atomic_path,
     atomic_write_text,
     changed,
     holds_another,
     kept,
+    named_line,
     place_in_lab,
     sha256_file,
     sync,
@@ -31,8 +33,6 @@ from assay.errors import InputError
 
 T = TypeVar("T")
 FIX = "restore it, or move it away"
-OF = "of"
-"""Key of the name in the lab that a line of a journal holds; older ones lack it."""
 NAMES = {dict: "object", list: "array"}
 
 
@@ -141,12 +141,6 @@ def whole_lines(file: Path) -> list[dict[str, Any]]:
         if other := holds_another(file, str(line.pop(OF, ""))):
             raise DamagedFile(other, file=file, line=number, fix=FIX)
     return values
-
-
-def named_line(file: Path, values: Mapping[str, Any]) -> str:
-    """A line for a journal; in a run it holds the journal's name."""
-    place = place_in_lab(file)
-    return json.dumps({**values, OF: place[1]} if place else values)
 
 
 def entries(file: Path, kind: type[T]) -> list[T]:

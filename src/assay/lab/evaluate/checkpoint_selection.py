@@ -60,8 +60,7 @@ def measure_start(session: Session, stage: str, evaluation: Evaluation) -> str:
     """Measure what a stage starts from, which a later checkpoint must be better than; returns how
     records name it."""
     start = recorded_start(session.run, stage, session.experiment.stage[stage])
-    measure_stored(session, evaluation, start)
-    return checkpoint_name(start)
+    return measure_stored(session, evaluation, start)
 
 
 def choose_level(session: Session, name: str) -> None:

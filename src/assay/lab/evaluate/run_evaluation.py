@@ -126,11 +126,9 @@ def answerer_of(session: Session) -> Answerer:
     return FunctionAnswerer(session, arm, chunk=arm.chunk)
 
 
-def measure_stored(
-    session: Session, evaluation: Evaluation, reference: CheckpointReference
-) -> None:
+def measure_stored(session: Session, evaluation: Evaluation, reference: CheckpointReference) -> str:
     """Measure a checkpoint that is resolved to its step, unless it was measured or another process
-    is measuring it. Raises RunFailure where nothing is scored; for
+    is measuring it; returns how records name it. Raises RunFailure where nothing is scored; for
     fallback metrics also where it was measured."""
     name = checkpoint_name(reference)
     if not evaluation.record.finished(session.run, name):
@@ -140,6 +138,7 @@ def measure_stored(
     else:
         file = evaluation.record.file(session.run.evaluations, name)
         refuse_fallbacks(evaluation.name, name, file)
+    return name
 
 
 @contextmanager
