@@ -29,10 +29,10 @@ from assay.pages.page import Heading, Mark, Text
 from assay.pages.run_page import head, page_of
 from assay.pages.run_terminal import ended_text, summary_line
 from assay.pages.words import words
-from assay.runs.checkpoints import read_selection
 from assay.runs.history import answers_in, evaluation_records
 from assay.runs.metrics import metric_columns
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import read_selection
 from assay.tasks.reward_signatures import question
 from assay.tasks.user_code import SCHEME
 

@@ -21,10 +21,18 @@ from assay.experiment.checkpoint_reference import (
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec
-from assay.runs.checkpoints import check_checkpoint, read_selection
+from assay.runs.checkpoints import check_checkpoint
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs, folders_in, runs_of
-from assay.runs.run_files import FIX, DamagedFile, as_entry, check_listed, read_json, write_json
+from assay.runs.run_files import (
+    FIX,
+    DamagedFile,
+    as_entry,
+    check_listed,
+    read_json,
+    read_selection,
+    write_json,
+)
 from assay.runs.status import seed_or_damage
 
 _PATTERN = re.compile(

@@ -24,7 +24,10 @@ from assay.lab.evaluate.run_evaluation import measure, measure_stored
 from assay.lab.session.evaluation import Evaluation
 from assay.lab.session.session import Session
 from assay.rl.policy import Policy
-from assay.runs.checkpoints import (
+from assay.runs.history import History
+from assay.runs.records import read_scores
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import (
     DevLook,
     LevelChoice,
     RewardRise,
@@ -34,9 +37,6 @@ from assay.runs.checkpoints import (
     write_level,
     write_selections,
 )
-from assay.runs.history import History
-from assay.runs.records import read_scores
-from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import recorded_start, resolve_checkpoint
 
 

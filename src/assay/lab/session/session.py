@@ -32,11 +32,11 @@ from assay.lab.session.evaluation import Evaluation, encoded_evaluation, trained
 from assay.lab.session.reward_parts import judge_sha256, reward_of
 from assay.lab.session.stage_methods import StageInput
 from assay.models.precision import Precision, choose_precision
-from assay.runs.checkpoints import read_level
 from assay.runs.cost_ledger import CostLedger
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import read_level
 from assay.sandbox.isolation import choose_isolation
 from assay.sandbox.pool import WorkerPools
 from assay.tasks.reward_table import RewardTable
