@@ -277,13 +277,11 @@ def _naming(file: Path) -> Iterator[None]:
 def check_record(file: Path) -> None:
     """Raise DamagedFile unless a parquet file of a run, if it is of one, has the name that it
     holds and the checksum that the run recorded."""
-    place = place_in_lab(file)
-    if place is None:
-        return
     with _naming(file), pq.ParquetFile(file) as source:
+        if place_in_lab(file) is None:
+            return
         name = (source.schema_arrow.metadata or {}).get(NAME, b"").decode(errors="replace")
-        other = holds_another(file, name)
-        content = sha256_file(file)
+        other, content = holds_another(file, name), sha256_file(file)
     if other:
         raise DamagedFile(other, file=file, fix=FIX)
     check_listed(file, content)

@@ -72,10 +72,10 @@ def write_json(file: Path, value: Any, run: Path | None = None) -> None:
     plain = value if isinstance(value, dict | list) else asdict(value)
     # An error's text may hold half of a surrogate pair.
     text = whole_text(json.dumps(plain, indent=2, ensure_ascii=False)) + "\n"
-    if run is None:
-        atomic_write_text(file, text)
-    else:
+    if run is not None:
         write_listed(run, file, text)
+    else:
+        atomic_write_text(file, text)
 
 
 def parse_line(text: bytes | str, file: Path, number: int) -> dict[str, Any]:
@@ -319,7 +319,8 @@ def read_level(run: Path, stage: str) -> LevelChoice | None:
 def write_selections(run: Path, stage: str, selections: Iterable[Selection]) -> None:
     """Store what was chosen of `stage` in the run folder, all of it at once."""
     made = {
-        _choice_of(stage, each.rule): {**asdict(each), "corrected": each.corrected} for each in selections
+        _choice_of(stage, each.rule): {**asdict(each), "corrected": each.corrected}
+        for each in selections
     }
     if made:
         chosen = _choices(run)

@@ -31,6 +31,7 @@ from assay.lab.models.learner import arm_of
 from assay.lab.monitor.observer import Observer
 from assay.lab.session.evaluation import Evaluation, make_evaluation
 from assay.lab.session.manifest import about_run, evaluation_table
+from assay.lab.session.reward_parts import judge_journal
 from assay.lab.session.session import Session
 from assay.rollout.episodes import telling
 from assay.runs.manifest_file import Manifest
@@ -134,7 +135,8 @@ def measure_stored(session: Session, evaluation: Evaluation, reference: Checkpoi
     if not evaluation.record.finished(session.run, name):
         with claimed(evaluation.record.parts(session.run.evaluations, name)) as mine:
             if mine and not evaluation.record.finished(session.run, name):
-                measure(session, evaluation, answerer_of(session), name)
+                answerer = answerer_of(session)
+                measure(session, evaluation, answerer, name)
     else:
         file = evaluation.record.file(session.run.evaluations, name)
         refuse_fallbacks(evaluation.name, name, file)
@@ -161,7 +163,7 @@ def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkp
     RunFailure."""
     folder = session.run.evaluations
     file = evaluation.record.parts(folder, checkpoint) / JUDGEMENTS
-    journal = session.journal(file, evaluation.score, evaluation.spec.reward)
+    journal = judge_journal(file, session.helpers, evaluation.spec.reward, evaluation.score)
     runners = session.reward_runner(evaluation.score, evaluation.spec, journal)
     with session.helpers.evaluation(evaluation.name, checkpoint), runners as runner:
         file = run_evaluation(evaluation, answerer, checkpoint, folder, session.observer, runner)

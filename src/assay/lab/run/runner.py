@@ -47,6 +47,7 @@ from assay.lab.monitor.sender import sending
 from assay.lab.run.ranks import ranked, stage_optimizer
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.trainer_export import ToolCosts, ToolTraining
+from assay.lab.session.reward_parts import judge_journal
 from assay.lab.session.session import Session
 from assay.lab.session.stage_methods import (
     StageInput,
@@ -257,7 +258,8 @@ def train_stage(
         select(session, name, policy, state.step)
     runner = None
     if isinstance(stage, SamplingStage) and not stage.stored and inputs.judge is not None:
-        journal = session.journal(session.run.judgements(name), inputs.judge, stage.reward)
+        file = session.run.judgements(name)
+        journal = judge_journal(file, session.helpers, stage.reward, inputs.judge)
         recorder = replace(recorder, judgements=journal)
         runner = session.reward_runner(inputs.judge, stage, journal)
         runner.told = partial(session.observer.inside, "judged")

@@ -20,6 +20,7 @@ from assay.errors import InputError, look_up, nearest
 from assay.experiment.reward_tables import Bounds, RewardPart, parts_of, plain
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.rubric_file import RubricFile, read_rubric
+from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.helper_model import HelperModel, find_helper
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.no_verdict import OUTCOMES
@@ -191,16 +192,21 @@ def _held(plain: Any) -> list[Any]:
     return [cell.cell_contents for cell in getattr(plain, "__closure__", None) or ()]
 
 
-def judge_sha256(
-    helpers: Mapping[str, HelperModel], spec: RewardSpec | None, score: RewardFunction | RewardTable
-) -> str:
-    """The sha256 of what the judgements of a reward, or of a benchmark's checker, depend on."""
+def judge_journal(
+    file: Path,
+    helpers: Mapping[str, HelperModel],
+    spec: RewardSpec | None,
+    score: RewardFunction | RewardTable,
+) -> JudgementJournal:
+    """Keeps in a file what a reward, or a benchmark's checker, says, under the sha256 of what that
+    depends on."""
     rewards = rewards_in(score).values()
     sources = [source_sha256(each) for each in rewards]
     asked = asked_helpers(helpers, rewards)
     settings = [s for each in rewards if (s := settings_of(each))]
     also = [settings] if settings else []  # others have the name that they had before
-    return sha256_text(canonical_json([sources, plain(spec or {}), asked, *also]))
+    judge = sha256_text(canonical_json([sources, plain(spec or {}), asked, *also]))
+    return JudgementJournal(file, judge)
 
 
 def settings_of(reward: RewardFunction) -> Mapping[str, Any]:

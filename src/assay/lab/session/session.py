@@ -17,7 +17,6 @@ from assay.data.row import Row
 from assay.data.row_checks import field_value
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import lines_named
-from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.selection_tables import SELECTIONS
 from assay.experiment.stage_tables import DistillStage, SamplingStage, SftStage, StageSpec
@@ -29,11 +28,10 @@ from assay.lab.models.learner import Learner, LearnerInput, begun_from
 from assay.lab.models.teacher import check_teacher, teller
 from assay.lab.monitor.observer import Observer
 from assay.lab.session.evaluation import Evaluation, encoded_evaluation, trained_rows
-from assay.lab.session.reward_parts import judge_sha256, reward_of
+from assay.lab.session.reward_parts import reward_of
 from assay.lab.session.stage_methods import StageInput
 from assay.models.precision import Precision, choose_precision
 from assay.runs.cost_ledger import CostLedger
-from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_level
@@ -210,12 +208,6 @@ class Session:
             return None
         rows = find_part(self.sets, stage.data)
         return [row for row in rows if field_value(row, chosen.by) == chosen.level]
-
-    def journal(
-        self, file: Path, reward: RewardFunction | RewardTable, spec: RewardSpec | None
-    ) -> JudgementJournal:
-        """Keeps in a file what judges say for a reward, which a table specifies."""
-        return JudgementJournal(file, judge_sha256(self.helpers, spec, reward))
 
     def reward_runner(
         self,

@@ -42,6 +42,7 @@ from assay.lab.models.learner import (
 from assay.lab.monitor.observer import Observer
 from assay.lab.session.reward_parts import rewards_in
 from assay.models.distilling import Teacher
+from assay.rl.packed import Packed
 from assay.rl.policy import Sampling
 from assay.rl.preference import Preference
 from assay.tasks.rendered_dialogue import dialogue_of
@@ -268,11 +269,7 @@ def build_validation(
     if isinstance(stage, RceStage | GrpoStage | DpoStage) and all(
         CANDIDATES in row.extra for row in rows
     ):
-        batch = telling_batch([group_of(stage, inputs, row) for row in rows])
-        if batch is None:
-            problem = "no held-out group has rewards that differ"
-            raise InputError(problem, field="validation", fix="hold other rows out")
-        return Validation(batch, due, stage.micro_tokens, groups=True)
+        return Validation(held_out_batch(stage, inputs, rows), due, stage.micro_tokens, groups=True)
     loss_on = stage.loss_on if isinstance(stage, SftStage) else "last"
     episodes = StoredEpisodes(replace(inputs, rows=rows), loss_on)
     return Validation(likelihood_batch(episodes), due, stage.micro_tokens)
@@ -424,6 +421,17 @@ def candidates_of(row: Row) -> Sequence[Mapping[str, Any]]:
         fix = "give each row a list of {text, reward}, or sample them"
         raise InputError("no candidates", file=row.origin, field=CANDIDATES, fix=fix)
     return candidates
+
+
+def held_out_batch(stage: StoredStage, inputs: StageInput, rows: Sequence[Row]) -> Packed:
+    """The groups of held-out rows that a validation can tell good from bad by: those whose rewards
+    differ. Raises InputError where there is none."""
+    groups = [group_of(stage, inputs, row) for row in rows]
+    batch = telling_batch(groups)
+    if batch is None:
+        problem = "no held-out group has rewards that differ"
+        raise InputError(problem, field="validation", fix="hold other rows out")
+    return batch
 
 
 def build_dpo(stage: DpoStage, inputs: StageInput, steps: int = 1) -> Dpo:
