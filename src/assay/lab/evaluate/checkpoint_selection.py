@@ -11,6 +11,7 @@ from assay.data.episode import FULL_SCORE
 from assay.data.row_checks import field_value
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import (
+    BASE,
     CheckpointReference,
     Rule,
     checkpoint_name,
@@ -189,17 +190,18 @@ def by_reward_trend(
     return Selection(name, start, "", None, len(checkpoints), "reward_trend", rise=rise)
 
 
-def measure_bases(session: Session, evaluations: Iterable[Evaluation]) -> None:
-    """Measure `base` with the selecting evaluations that list it: a recommendation against it needs
-    its scores, also where no stage of theirs starts from it."""
-    for evaluation in evaluations:
-        if evaluation.spec.role == "select" and "base" in evaluation.spec.checkpoints:
-            measure_stored(session, evaluation, CheckpointReference(None))
-
-
-def measure_reported(session: Session, evaluation: Evaluation) -> None:
-    """Measure every checkpoint that a reporting evaluation names and that was not measured yet."""
-    for reference in named_checkpoints(session.run, evaluation.spec):
+def measure_listed(session: Session, evaluations: Iterable[Evaluation]) -> None:
+    """Measure what evaluations list and nobody measured yet: all checkpoints of a reporting one; of
+    a selecting one, first, `base`: a recommendation against it needs its scores, also where no
+    stage of theirs starts from it."""
+    listed = list[tuple[Evaluation, CheckpointReference]]()
+    for evaluation in sorted(evaluations, key=lambda each: each.spec.role == "report"):
+        if evaluation.spec.role == "report":
+            references = named_checkpoints(session.run, evaluation.spec)
+            listed += [(evaluation, reference) for reference in references]
+        elif "base" in evaluation.spec.checkpoints:
+            listed.append((evaluation, BASE))
+    for evaluation, reference in listed:
         measure_stored(session, evaluation, reference)
 
 

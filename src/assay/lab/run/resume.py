@@ -20,7 +20,7 @@ from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.lab.check.all_checks import looked_at, reason_of
-from assay.lab.evaluate.checkpoint_selection import measure_reported, named_checkpoints
+from assay.lab.evaluate.checkpoint_selection import measure_listed, named_checkpoints
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.monitor.guards import check_guards, pass_guards
 from assay.lab.monitor.observer import Observer, Silent
@@ -245,8 +245,7 @@ def measure_added(run: RunDirectory, added: Mapping[str, EvaluateSpec], observer
             tables = answerer.manifest()["evaluation"]
             own_tables = {name: tables[name] for name in added if name in own}
             write_manifest(run, {**described, "evaluation": described["evaluation"] | own_tables})
-        for name in added:
-            measure_reported(session, evaluations[name])
+        measure_listed(session, [evaluations[name] for name in added])
     note_run(run)
 
 

@@ -28,8 +28,7 @@ from assay.lab.evaluate.checkpoint_selection import (
     choose,
     choose_level,
     chosen_by,
-    measure_bases,
-    measure_reported,
+    measure_listed,
     measure_start,
     select,
     selectors,
@@ -164,14 +163,10 @@ def work(session: Session) -> None:
     measure_judges(answerer)
     for name in session.experiment.stage:
         run_stage(session, name)
-    evaluations = answerer.evaluations().values()
-    measure_bases(session, evaluations)
     for name in unseen(session.experiment, History(session.run).metrics):
         metric = session.experiment.guard[name].metric
         session.observer.note(f"guard {name!r} watched nothing: no step recorded {metric!r}")
-    for evaluation in evaluations:
-        if evaluation.spec.role == "report":
-            measure_reported(session, evaluation)
+    measure_listed(session, answerer.evaluations().values())
     for name in session.experiment.stage:
         drop_optimizers(session.run.checkpoints(name), keep=0)
 
