@@ -8,7 +8,7 @@ before it. Nothing is scored here.
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assay.data.conversation import dump_messages, parse_message
-from assay.data.episode import FULL_SCORE, Turn, common, tokens_of
+from assay.data.episode import CUT, FULL_SCORE, Completion, Reward, Turn, common, tokens_of
 from assay.data.files import (
     atomic_path,
     holds_another,
@@ -30,7 +30,7 @@ from assay.data.files import (
 )
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import Record
-from assay.data.row import Message
+from assay.data.row import Message, Row
 from assay.data.splits import drawn
 from assay.errors import RunFailure
 from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
@@ -38,7 +38,6 @@ from assay.judge.scores import ItemScores, item_scores
 from assay.judge.verdict import FEW_UNSCORED
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile, check_listed, listed_path, write_json
-from assay.tasks.task import TRUNCATED
 
 COLUMNS = [
     pa.field("messages", pa.string()),
@@ -430,6 +429,24 @@ class RecordWriter:
                 whole = whole.replace_schema_metadata(own)
                 pq.write_table(whole, temporary, write_page_checksum=True)
         return self.file
+
+
+TRUNCATED = "truncated"
+
+
+def error_type(
+    classify: Callable[[Row, Completion], str], row: Row, completion: Completion, reward: Reward
+) -> str:
+    """The type of an answer's error for records; "" for a right answer and for an abstention.
+
+    An answer that was cut and is not right is "truncated", whatever else is wrong with it. A
+    checker that failed on an answer is not called again.
+    """
+    if reward.value is None or reward.outcome == "right":
+        return ""
+    error = reward.outcome or classify(row, completion)
+    right = not error and reward.value >= FULL_SCORE
+    return TRUNCATED if completion.ended in CUT and not right else error
 
 
 MANY_TRUNCATED = 0.1

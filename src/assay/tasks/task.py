@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Protocol, TypeVar
 
-from assay.data.episode import CUT, FULL_SCORE, Completion, Ended, Reward
+from assay.data.episode import Completion, Ended, Reward
 from assay.data.loaded import Loaded as Loaded
 from assay.data.row import Message, Row, ToolCall
 from assay.errors import InputError, look_up, nearest
@@ -133,24 +133,6 @@ class Benchmark:
     """The options in force, defaults included, for fingerprints."""
     dialogue: Callable[[Row], Dialogue] | None = None
     """The dialogue of an item of several turns; None for a benchmark of single answers."""
-
-
-TRUNCATED = "truncated"
-
-
-def error_type(
-    classify: Callable[[Row, Completion], str], row: Row, completion: Completion, reward: Reward
-) -> str:
-    """The type of an answer's error for records; "" for a right answer and for an abstention.
-
-    An answer that was cut and is not right is "truncated", whatever else is wrong with it. A
-    checker that failed on an answer is not called again.
-    """
-    if reward.value is None or reward.outcome == "right":
-        return ""
-    error = reward.outcome or classify(row, completion)
-    right = not error and reward.value >= FULL_SCORE
-    return TRUNCATED if completion.ended in CUT and not right else error
 
 
 BenchmarkMaker = Callable[[BenchmarkOptions], Benchmark]

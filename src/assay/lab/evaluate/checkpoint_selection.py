@@ -102,7 +102,8 @@ def choose(session: Session, stage: str) -> None:
     evaluations, by_trend = selectors(session, stage)[:1], "reward_trend" in rules
     if not evaluations and not by_trend:
         return
-    start = checkpoint_name(recorded_start(run, stage, session.experiment.stage[stage]))
+    begun = recorded_start(run, stage, session.experiment.stage[stage])
+    start = checkpoint_name(begun)
     steps, chosen = run.checkpoint_steps(stage), list[Selection]()
     for evaluation in evaluations:
         names = {step: f"{stage}.step-{step:06d}" for step in steps}

@@ -42,12 +42,13 @@ from assay.runs.records import (
     PROMPT,
     RecordWriter,
     conversation_columns,
+    error_type,
     recorded_outcomes,
     refuse_fallbacks,
 )
 from assay.tasks.helper_model import find_helper
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import FixedArm, error_type
+from assay.tasks.task import FixedArm
 
 
 @dataclass

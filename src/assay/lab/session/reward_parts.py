@@ -205,7 +205,8 @@ def judge_journal(
     asked = asked_helpers(helpers, rewards)
     settings = [s for each in rewards if (s := settings_of(each))]
     also = [settings] if settings else []  # others have the name that they had before
-    judge = sha256_text(canonical_json([sources, plain(spec or {}), asked, *also]))
+    told = plain(spec or {})
+    judge = sha256_text(canonical_json([sources, told, asked, *also]))
     return JudgementJournal(file, judge)
 
 
