@@ -26,14 +26,7 @@ from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
 from assay.errors import RunFailure
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import (
-    FIX,
-    DamagedFile,
-    as_entry,
-    read_json,
-    whole_lines,
-    write_listed,
-)
+from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json, whole_lines, write_listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,7 @@ from assay.runs.registry import check_index, remove_run
 from assay.runs.run_code import keep_code
 from assay.runs.run_directory import RunDirectory, begun, create_run, never_begun
 from assay.runs.run_names import experiment_of
-from assay.runs.status import (
-    hold_lab,
-    hold_run,
-    read_status,
-    seed_or_damage,
-    stored_status,
-)
+from assay.runs.status import hold_lab, hold_run, read_status, seed_or_damage, stored_status
 
 
 def way_on(run: RunDirectory) -> str:

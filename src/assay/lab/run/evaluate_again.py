@@ -20,10 +20,7 @@ from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.evaluate.endpoint_answerer import endpoint_holder
 from assay.lab.evaluate.local_answerer import local_holder
-from assay.lab.evaluate.run_evaluation import (
-    answerer_of,
-    measure_stored,
-)
+from assay.lab.evaluate.run_evaluation import answerer_of, measure_stored
 from assay.lab.models.learner import model_kinds
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.runner import note, noted, proceed

@@ -29,9 +29,7 @@ from assay.lab.session.session import Session
 from assay.models.precision import choose_precision
 from assay.models.taken_over import open_theirs, refuse_unlike, refuse_unsteady
 from assay.rl.policy import Policy
-from assay.runs.checkpoints import (
-    STATE,
-)
+from assay.runs.checkpoints import STATE
 from assay.runs.history import History
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.metrics import append_metrics, keep_history

@@ -2,24 +2,32 @@
 
 What is complete is kept, so that `lab.run.resume` goes on with a run by the same `work`. `pages`
 writes the pages.
+
+A stage may be trained by several processes: rank 0 has the run, the others follow it. A follower
+makes the policy of a run's stage as rank 0 does, takes over its weights, and answers its calls
+until the stage ends. It writes nothing.
 """
 
 import gc
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from assay.data.files import remove_leftovers
 from assay.data.splits import Mixture
+from assay.engines.ranks import followed, team
 from assay.engines.ray_pool import leave
 from assay.errors import AssayError, RunFailure, within
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SamplingStage, StageSpec, StageSteps, planned
+from assay.experiment.tables import patience_seconds
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.check.all_checks import looked_at
 from assay.lab.data.prepare import describe, find_part
@@ -36,14 +44,10 @@ from assay.lab.evaluate.checkpoint_selection import (
 from assay.lab.evaluate.judge_labels import measure_judges
 from assay.lab.evaluate.run_evaluation import answerer_of
 from assay.lab.models.learner import StagePolicy
-from assay.lab.monitor.guards import (
-    unseen,
-    watch_stage,
-)
+from assay.lab.monitor.guards import unseen, watch_stage
 from assay.lab.monitor.observer import Noting, Observer, Silent
 from assay.lab.monitor.progress import why_due
 from assay.lab.monitor.sender import sending
-from assay.lab.run.ranks import ranked, stage_optimizer
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.trainer_export import ToolCosts, ToolTraining
 from assay.lab.session.reward_parts import judge_journal
@@ -59,16 +63,21 @@ from assay.lab.session.stage_methods import (
     with_step_metrics,
 )
 from assay.lab.session.tool_stage import ToolStage, start_source
+from assay.models.precision import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.checkpoints import drop_optimizers
 from assay.runs.history import History
 from assay.runs.manifest_file import CHECKED, Manifest, write_manifest
 from assay.runs.registry import note_run
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_names import experiment_of
 from assay.runs.same_experiment import fresh_run, refuse_existing
 from assay.runs.status import Status, change_status
 from assay.train.checkpoint import TrainState, load_checkpoint
 from assay.train.loop import SourceShares, train
+from assay.train.ranks import Member, RankedPolicy, serve
+from assay.train.sharded import ShardedMember, ShardedOptimizer
+from assay.train.update import MicroBatchSize
 
 
 def start(
@@ -282,3 +291,87 @@ def train_stage(
     finally:
         if runner is not None:
             runner.close()
+
+
+FOLLOWER = (sys.executable, "-m", "assay.lab.run.runner")
+
+
+@dataclass(frozen=True, slots=True)
+class StageOpening:
+    """The stage that followers are to open."""
+
+    run: RunDirectory
+    seed: int
+    stage: str
+    largest: MicroBatchSize
+    sharded: bool
+
+
+KINDS = {False: Member, True: ShardedMember}
+"""What each rank is, by whether weights are sharded."""
+
+
+def stage_optimizer(policy: Policy, stage: StageSpec) -> torch.optim.Optimizer:
+    """The optimizer of a stage's trained weights."""
+    options = stage.optimizer
+    return make_optimizer(
+        policy.module.parameters(),
+        name=options.name,
+        weight_decay=options.weight_decay,
+        betas=options.betas,
+    )
+
+
+@contextmanager
+def ranked(
+    session: Session,
+    name: str,
+    opened: StagePolicy,
+    optimizer: torch.optim.Optimizer,
+    largest: MicroBatchSize,
+) -> Iterator[tuple[Policy, torch.optim.Optimizer]]:
+    """The policy of a stage and its optimizer, whose work all ranks of the experiment share; as
+    they are where there is one. Raises RunFailure, then and inside."""
+    engine = session.experiment.engine
+    if engine is None or engine.ranks == 1:
+        yield opened.policy, optimizer
+        return
+    sharded = engine.sharded
+    if sharded is None:
+        whole = engine.sample == "vllm" or opened.fits(largest, engine.ranks)
+        sharded = not whole
+    with team(engine.ranks, FOLLOWER, patience_seconds(engine)) as others:
+        how = ", each with a part of the weights" if sharded else ""
+        threads = f"{others.threads} thread{'s' * (others.threads > 1)} each"
+        session.observer.note(f"{name}: {others.size} ranks of {threads}{how}")
+        others.tell([StageOpening(session.run, session.seed, name, largest, sharded)] * others.size)
+        member = KINDS[sharded](opened.policy, optimizer, others)
+        # Of sharded moments, the whole ones are let go.
+        del optimizer
+        spread = RankedPolicy(opened.policy, member, others, engine.sample == "own")
+        whole_view: Any = ShardedOptimizer(spread) if sharded else member.optimizer
+        yield spread, whole_view
+        spread.end()
+
+
+def follow() -> None:
+    """Be another rank than 0: open the stages that rank 0 names, until it names no more."""
+    others = followed()
+    while (opening := others.told()) is not None:
+        experiment = experiment_of(opening.run)
+        session = Session(experiment, opening.run, opening.seed, Silent())
+        stage = experiment.stage[opening.stage]
+        torch.manual_seed(opening.seed)
+        opened = session.learner.policy(opening.run, stage)
+        opened.fit(opening.largest)
+        optimizer = stage_optimizer(opened.policy, stage)
+        serve(KINDS[opening.sharded](opened.policy, optimizer, others))
+        del opened, optimizer, session
+        gc.collect()
+
+
+if __name__ == "__main__":
+    try:
+        follow()
+    except AssayError as error:
+        sys.exit(str(error))

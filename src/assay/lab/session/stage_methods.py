@@ -65,12 +65,7 @@ from assay.train.likelihood import (
 )
 from assay.train.loop import Check as BatchCheck
 from assay.train.loop import FirstBatchCheck, LoopSettings, StepMetrics
-from assay.train.pair_choice import (
-    Pair,
-    choose_pairs,
-    groups_with_pairs,
-    pair_count,
-)
+from assay.train.pair_choice import Pair, choose_pairs, groups_with_pairs, pair_count
 from assay.train.sampled_groups import (
     GroupStream,
     MultiTurn,

@@ -42,14 +42,7 @@ from assay.labs.tools.single_turn import (
     entries,
     read_bfcl,
 )
-from assay.tasks.task import (
-    BaseTask,
-    Benchmark,
-    BenchmarkMaker,
-    BenchmarkOptions,
-    Dialogue,
-    moved,
-)
+from assay.tasks.task import BaseTask, Benchmark, BenchmarkMaker, BenchmarkOptions, Dialogue, moved
 
 DEFAULTS = {"parser": "bfcl"}
 MULTI_TURN_DEFAULTS = {"parser": "bfcl", "added": "tools"}
