@@ -431,15 +431,15 @@ def reward(task_: Task, name: str, root: Path = Path()) -> RewardFunction:
 
     Raises InputError.
     """
-    if not name.startswith(SCHEME):
-        short = name.removeprefix(task_.name + ".")
-        return as_reward(look_up(task_.rewards, short, "reward"), f"reward {short!r}")
-    function, loaded = function_in(name, root)
-    try:
-        return as_reward(function, f"reward {named(function)!r}")
-    except InputError as wrong:
-        line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
-        raise InputError(wrong.problem, file=loaded.path, line=line, fix=wrong.fix) from None
+    if name.startswith(SCHEME):
+        function, loaded = function_in(name, root)
+        try:
+            return as_reward(function, f"reward {named(function)!r}")
+        except InputError as wrong:
+            line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
+            raise InputError(wrong.problem, file=loaded.path, line=line, fix=wrong.fix) from None
+    short = name.removeprefix(task_.name + ".")
+    return as_reward(look_up(task_.rewards, short, "reward"), f"reward {short!r}")
 
 
 def maximum(task_: Task, name: str) -> float:
