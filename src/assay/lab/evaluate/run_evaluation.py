@@ -17,7 +17,7 @@ from assay.data.files import lock
 from assay.data.hashing import prompt_sha256
 from assay.data.splits import conversation_of
 from assay.errors import InputError
-from assay.experiment.checkpoint_reference import BASE, CheckpointReference, checkpoint_name
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answerer, Chunks, ItemAnswer
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer
@@ -128,11 +128,10 @@ def answerer_of(session: Session) -> Answerer:
     return FunctionAnswerer(session, arm, chunk=arm.chunk)
 
 
-def measure_stored(session: Session, evaluation: Evaluation, reference: CheckpointReference) -> str:
-    """Measure a checkpoint that is resolved to its step, unless it was measured or another process
-    is measuring it; returns how records name it. Raises RunFailure where nothing is scored; for
-    fallback metrics also where it was measured."""
-    name = checkpoint_name(reference)
+def measure_stored(session: Session, evaluation: Evaluation, name: str) -> None:
+    """Measure a checkpoint by its name in records, unless it was measured or another process is
+    measuring it. Raises RunFailure where nothing is scored; for fallback metrics also where it was
+    measured."""
     if not evaluation.record.finished(session.run, name):
         with claimed(evaluation.record.parts(session.run.evaluations, name)) as mine:
             if mine and not evaluation.record.finished(session.run, name):
@@ -141,7 +140,6 @@ def measure_stored(session: Session, evaluation: Evaluation, reference: Checkpoi
     else:
         file = evaluation.record.file(session.run.evaluations, name)
         refuse_fallbacks(evaluation.name, name, file)
-    return name
 
 
 @contextmanager

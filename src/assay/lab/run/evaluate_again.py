@@ -101,7 +101,7 @@ def evaluate_again(
             refuse_fallbacks(evaluation.name, name, file)
         else:
             with held_and_noted(session):
-                measure_stored(session, evaluation, reference)
+                measure_stored(session, evaluation, name)
     return Evaluated(run, evaluation.name, evaluation.record.key, name, not finished, file)
 
 

@@ -16,7 +16,6 @@ from typing import Literal
 
 from assay.engines.ranks import check_ranks
 from assay.errors import InputError
-from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.lab.check.all_checks import looked_at, reason_of
@@ -214,9 +213,7 @@ def lacking(run: RunDirectory, experiment: Experiment) -> dict[str, EvaluateSpec
 
     def done(name: str, spec: EvaluateSpec) -> bool:
         wanted = [*named_checkpoints(run, spec)]
-        return name in records and all(
-            records[name].finished(run, checkpoint_name(reference)) for reference in wanted
-        )
+        return name in records and all(records[name].finished(run, each) for each in wanted)
 
     every = experiment.evaluate.items()
     return {n: spec for n, spec in every if spec.role == "report" and not done(n, spec)}
