@@ -6,7 +6,7 @@ from typing import Any
 
 from assay.experiment.read_file import ExperimentSource, read_experiment
 from assay.lab.check import all_checks
-from assay.lab.run import runner
+from assay.lab.run import resume, runner
 from assay.lab.session import session
 from assay.lab.session.validate import read_whole
 from assay.runs.run_directory import RunDirectory
@@ -26,9 +26,9 @@ def run_from(file: Path, overrides: Sequence[str] = (), **options: Any) -> RunDi
 
 def launch_or_resume(
     source: ExperimentSource, overrides: Sequence[str] = (), *, root: Path, **options: Any
-) -> list[runner.Launched]:
+) -> list[resume.Launched]:
     experiment = read_experiment(source, overrides)
-    return runner.launch_or_resume(experiment, root=root, **options)
+    return resume.launch_or_resume(experiment, root=root, **options)
 
 
 def check_experiment(

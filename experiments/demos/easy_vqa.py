@@ -16,6 +16,7 @@ from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded, Record
 from assay.data.row import ImagePart
 from assay.data.wheels import wheel_directory
+from assay.errors import look_up
 from assay.labs.demos.demonstrations import (
     Demonstration,
     DemonstrationSet,
@@ -26,7 +27,7 @@ from assay.labs.demos.demonstrations import (
 from assay.labs.demos.pools import POOL_OPTIONS, with_pools
 from assay.labs.demos.rewards import accuracy
 from assay.labs.demos.task import DemosTask
-from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
+from assay.tasks.task import Benchmark, BenchmarkOptions
 
 SIDES = {"train": 0.7, "test": 0.3}
 """With the share of the questions on each side where they have no images."""
@@ -42,7 +43,7 @@ def read_easy_vqa(side: str, options: BenchmarkOptions) -> Loaded:
     Raises InputError for another side or option, InputError without the wheel, DataError for
     an image that is not there, and what `with_pools` raises.
     """
-    lookup(SIDES, side, "side of easy-vqa")
+    look_up(SIDES, side, "side of easy-vqa")
     chosen = options.over(OPTIONS)
     images = chosen["images"]
     return Loaded(with_pools(demonstrations(images), questions(side, images), chosen))

@@ -16,11 +16,12 @@ from assay.data.hashing import normalise_text, sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message
 from assay.data.wheels import wheel_directory
+from assay.errors import look_up
 from assay.labs.demos.demonstrations import Demonstration, DemonstrationSet, Query
 from assay.labs.demos.pools import POOL_OPTIONS, with_pools
 from assay.labs.demos.rewards import accuracy
 from assay.labs.demos.task import DemosTask
-from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
+from assay.tasks.task import Benchmark, BenchmarkOptions
 
 LABELS: Mapping[str, str] = {
     "Anatomy": "Anatomy",
@@ -53,7 +54,7 @@ def read_subjects(side: str, options: BenchmarkOptions) -> Loaded:
 
     Raises InputError for another side or option, InputError without the wheel.
     """
-    lookup(SIDES, side, "side of subjects")
+    look_up(SIDES, side, "side of subjects")
     chosen = options.over(OPTIONS)
     return Loaded(with_pools(demonstrations(), subject_questions()[side], chosen))
 

@@ -14,12 +14,12 @@ from typing import Any
 from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message
-from assay.errors import InputError
+from assay.errors import InputError, look_up
 from assay.labs.demos.demonstrations import Demonstration, DemonstrationSet, Query
 from assay.labs.demos.pools import POOL_OPTIONS, with_pools
 from assay.labs.demos.rewards import accuracy
 from assay.labs.demos.task import DemosTask
-from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
+from assay.tasks.task import Benchmark, BenchmarkOptions
 
 FORMS: Mapping[str, Callable[[str, str], str]] = {
     "past": lambda verb, past: past,
@@ -111,7 +111,7 @@ def read_verbs(side: str, options: BenchmarkOptions) -> Loaded:
     The option `each` asks so many questions of each verb and form, about others and to other
     desks. Raises InputError for another side or option, InputError for a number below 1.
     """
-    lookup(SIDES, side, "side of verbs")
+    look_up(SIDES, side, "side of verbs")
     chosen = dict(options.over({**OPTIONS, "each": 1}))
     each = chosen.pop("each")
     if not isinstance(each, int) or each < 1:

@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from assay.data.episode import Completion, Ended, Reward
 from assay.data.row import Message, Row
-from assay.tasks.task import Asked, BaseTask, Benchmark, BenchmarkOptions, Loaded, lookup
+from assay.errors import look_up
+from assay.tasks.task import Asked, BaseTask, Benchmark, BenchmarkOptions, Loaded
 
 TRIES = 3
 WANTED = {"train": (3, 4, 5, 6, 8, 9), "test": (2, 7)}
@@ -76,7 +77,7 @@ def make_row(wanted: int) -> Row:
 
 def read_lengths(name: str) -> Loaded:
     """The rows of `source = "lengths:NAME"`. Raises UnknownNameError."""
-    return Loaded(tuple(make_row(wanted) for wanted in lookup(WANTED, name, "list")))
+    return Loaded(tuple(make_row(wanted) for wanted in look_up(WANTED, name, "list")))
 
 
 def benchmark(options: BenchmarkOptions) -> Benchmark:

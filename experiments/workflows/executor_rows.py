@@ -18,8 +18,8 @@ from warm_up import ANALYSES, INSTRUCTIONS
 
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
+from assay.errors import look_up
 from assay.labs.workflows.programs.operators import LETTERS, OPERATORS, checked_arguments, question
-from assay.tasks.task import lookup
 from assay.tasks.user_code import load_file
 
 read_asdiv = load_file("../math/asdiv.py", Path(__file__).parent).module.read_asdiv
@@ -64,7 +64,7 @@ class Asked:
 
 def read_executor_rows(side: str) -> Loaded:
     """The rows of one of `TAUGHT`, none of which a policy's sides have. Raises InputError."""
-    found = lookup(TAUGHT, side, "side of executor")()
+    found = look_up(TAUGHT, side, "side of executor")()
     rows = [_row(each, n, a) for each in found for n, a in enumerate(questions(each))]
     return Loaded(tuple(rows))
 

@@ -19,7 +19,7 @@ from functools import cache, partial
 from assay.data.formats.problem_rows import ENTRY_POINT, LEVEL, PROBLEM, PROBLEM_TYPE, TOPIC
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
-from assay.tasks.task import lookup
+from assay.errors import look_up
 
 SIDES = {"sft": 50, "rl": 80, "dev": 15, "test": 40}
 """Problems of each topic and level; `sft` teaches an executor, `rl` and `dev` a policy."""
@@ -101,7 +101,7 @@ TOPICS: Mapping[str, Callable[[str, random.Random], Generated]] = {
 
 def generated(topic: str, side: str) -> tuple[Generated, ...]:
     """The problems of a topic and side, levels in turn. Raises InputError."""
-    lookup(SIDES, side, f"side of {topic}")
+    look_up(SIDES, side, f"side of {topic}")
     start = sum(list(SIDES.values())[: list(SIDES).index(side)])
     lists = [different(topic, level)[start : start + SIDES[side]] for level in LEVELS]
     return tuple(each for several in zip(*lists, strict=True) for each in several)

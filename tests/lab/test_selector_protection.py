@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.runs.checkpoints import read_selection
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import read_selection
 from tests.cli.conftest import call
 from tests.from_files import run_from
 from tests.lab.selector_task import HEAD, make_colours_lab

@@ -27,6 +27,7 @@ def test_the_score_is_the_last_checkpoints_on_the_first_report(run):
 
 
 def test_a_finished_run_is_listed_from_the_index_alone(run, monkeypatch):
+    indexed_runs(run.root)
     monkeypatch.setattr(registry, "last_score", lambda run: 1 / 0)
     monkeypatch.setattr(registry, "is_held", lambda run: 1 / 0)
     assert indexed_runs(run.root)[0].score == 0.75

@@ -80,6 +80,8 @@ def lab(tmp_path: Path) -> tuple[Path, RunDirectory, RunDirectory]:
 
 
 def dump(root: Path) -> list[Any]:
+    """The index once the runs were listed."""
+    indexed_runs(root)
     with closing(sqlite3.connect(root / INDEX)) as index:
         return sorted(index.execute("SELECT * FROM runs").fetchall())
 

@@ -18,9 +18,8 @@ from assay.experiment.checkpoint_reference import (
     parse_checkpoint,
 )
 from assay.runs import run_directory
-from assay.runs.checkpoints import Selection, read_selection, write_selections
 from assay.runs.run_directory import RunDirectory, create_run, runs_of
-from assay.runs.run_files import DamagedFile
+from assay.runs.run_files import DamagedFile, Selection, read_selection, write_selections
 from assay.runs.run_names import (
     RunNotFound,
     RunReference,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.run.runner import resume
+from assay.lab.run.resume import resume
 from assay.runs.checkpoints import check_checkpoint
 from assay.runs.history import evaluation_records, read_description, samples_in
 from assay.runs.records import read_scores

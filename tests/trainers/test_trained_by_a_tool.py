@@ -23,7 +23,7 @@ from assay.errors import RunFailure
 from assay.experiment.tables import patience_seconds
 from assay.lab.run import trainer_export
 from assay.lab.run.recorder import Following
-from assay.lab.run.runner import resume
+from assay.lab.run.resume import resume
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.run_directory import RunDirectory, runs_of

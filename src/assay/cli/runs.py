@@ -136,7 +136,9 @@ def runs(
     there = all_runs(root)
     stale = [] if set(there) == set(indexed) else [STALE]
     rows = [asdict(indexed[run]) for run in there if run in indexed]
-    broken = [f"{run} is damaged: {x.message}" for run, x in indexed.items() if x.status == BROKEN]
+    broken = [
+        f"{x['name']}/{x['id']} is damaged: {x['message']}" for x in rows if x["status"] == BROKEN
+    ]
     unnamed = [f"{path} is left out: {NO_NAME}" for path in unnameable(root)]
     return Outcome(rows, [rendered(rows)], warnings=[*stale, *broken, *unnamed])
 

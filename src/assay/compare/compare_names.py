@@ -34,11 +34,10 @@ from assay.judge.sample_size import (
 )
 from assay.judge.scores import on_one_scale, on_shared_items
 from assay.judge.verdict import asked_non_inferior, with_margin
-from assay.runs.checkpoints import Selection, read_selection
 from assay.runs.history import History, evaluation_records, measured_checkpoints
 from assay.runs.records import EvaluationRecord, read_scores
-from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import DamagedFile
+from assay.runs.run_directory import RunDirectory, begun
+from assay.runs.run_files import DamagedFile, Selection, read_selection
 from assay.runs.run_names import (
     RunReference,
     experiment_of,
@@ -47,7 +46,7 @@ from assay.runs.run_names import (
     read_run_name,
     resolve_checkpoint,
 )
-from assay.runs.same_experiment import apart, begun, made_so, newest_by_seed
+from assay.runs.same_experiment import apart, made_so, newest_by_seed
 from assay.runs.status import read_status, stored_status
 
 Value = TypeVar("Value")

@@ -266,6 +266,16 @@ def place_in_lab(path: Path) -> tuple[Path, str] | None:
     return (Path(match[1]), _UNFINISHED.sub(r"\1\2", f"{match[2]}/{match[3]}")) if match else None
 
 
+OF = "of"
+"""Key of the name in the lab that a line of a journal holds; older ones lack it."""
+
+
+def named_line(file: Path, values: Mapping[str, Any]) -> str:
+    """A line for a journal; in a run it holds the journal's name."""
+    place = place_in_lab(file)
+    return json.dumps({**values, OF: place[1]} if place else values)
+
+
 def holds_another(path: Path, name: str) -> str:
     """What lies at a path in a run, where that is called `name`; "" where it is called as it lies,
     or where nobody can tell."""

@@ -6,9 +6,10 @@ estimators and rewards are checked in `lab.session.validate`, because their regi
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from assay.errors import InputError
 from assay.experiment.base_table import (
@@ -48,7 +49,6 @@ from assay.experiment.training_settings import (
     ScheduleSpec,
     Updates,
     between,
-    schedules_in,
 )
 
 
@@ -381,6 +381,16 @@ def kept_reference(stage: StageSpec) -> Literal["stage_start", "base"] | None:
     return stage.kl.reference if isinstance(stage, GrpoStage) and stage.keeps_start else None
 
 
+def schedules_in(table: BaseModel, path: str = "") -> Iterator[tuple[str, ScheduleSpec]]:
+    """The schedules of a table and its inner tables, by dotted path."""
+    for key in type(table).model_fields:
+        value = getattr(table, key)
+        if isinstance(value, ScheduleSpec):
+            yield path + key, value
+        elif isinstance(value, BaseModel):
+            yield from schedules_in(value, f"{path}{key}.")
+
+
 def late_schedules(stage: CommonStage, steps: int) -> Iterator[tuple[str, str, str]]:
     """Field, problem and fix of each schedule that ends after the last step."""
     for path, schedule in schedules_in(stage):
@@ -425,6 +435,24 @@ def due_steps(every: int | EveryEpochs | None, stage: StageSpec, rows: int) -> f
     epochs = range(every.epochs, last * rows_per_step(stage) // rows + 1, every.epochs)
     ends = (math.ceil(epoch * rows / rows_per_step(stage)) for epoch in epochs)
     return frozenset({last, *(step for step in ends if step < last)})
+
+
+@dataclass(frozen=True, slots=True)
+class StageSteps:
+    """The steps of a stage: how many, and after which of them something is due."""
+
+    last: int
+    saved: frozenset[int]
+    """After which a checkpoint is written."""
+    validated: frozenset[int]
+    """After which the validation is measured."""
+
+
+def planned(stage: StageSpec, rows: int) -> StageSteps:
+    """The steps of a stage, whose epoch has so many rows, pairs or packs. Raises what `steps_of`
+    does."""
+    saved = due_steps(stage.checkpoint_every, stage, rows)
+    return StageSteps(steps_of(stage, rows), saved, due_steps(stage.validation_every, stage, rows))
 
 
 OTHER_RUN = "run:"

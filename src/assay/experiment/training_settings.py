@@ -4,10 +4,9 @@ Only the accepted values are defined here; `train`, `models` and `rollout` use t
 hold these tables are in `stage_tables`.
 """
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, Strict, field_validator
+from pydantic import AfterValidator, Field, Strict, field_validator
 
 from assay.experiment.base_table import (
     Count,
@@ -59,16 +58,6 @@ def between(low: float, high: float) -> AfterValidator:
         return value
 
     return AfterValidator(check)
-
-
-def schedules_in(table: BaseModel, path: str = "") -> Iterator[tuple[str, ScheduleSpec]]:
-    """The schedules of a table and its inner tables, by dotted path."""
-    for key in type(table).model_fields:
-        value = getattr(table, key)
-        if isinstance(value, ScheduleSpec):
-            yield path + key, value
-        elif isinstance(value, BaseModel):
-            yield from schedules_in(value, f"{path}{key}.")
 
 
 class Optimizer(SpecTable):

@@ -15,7 +15,7 @@ from assay.data.files import remove_leftovers
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.json_files import read_jsonl
 from assay.errors import InputError, RunFailure
-from assay.experiment.read_file import ExperimentSource, read_experiment
+from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment
 from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
 from assay.library.live_values import Rows, frame, label, stored, stored_values
@@ -127,7 +127,8 @@ def run_seeds(
     `despite` is the reason to go on although checks end with errors. Raises InputError before
     anything is computed, RunFailure for a run that stopped: what it recorded is kept.
     """
-    from assay.lab.run.runner import Launched, launch_or_resume, start
+    from assay.lab.run.resume import Launched, launch_or_resume
+    from assay.lab.run.runner import start
     from assay.lab.session.validate import read_whole
 
     if new and or_resume:
@@ -135,13 +136,13 @@ def run_seeds(
     lab, changes = root_of(root), settings(overrides)
     spec = stored(spec, lab)
     with observing(callbacks, progress, lang) as observer:
-        if or_resume:
-            experiment = read_experiment(spec, changes)
-            done = launch_or_resume(experiment, root=lab, observer=observer, despite=despite)
-        else:
-            experiment = read_whole(spec, changes, lab)
-            made = start(experiment, root=lab, new=new, observer=observer, despite=despite)
-            done = [Launched(run, "started") for run in made]
+        experiment = read_experiment(spec, changes) if or_resume else read_whole(spec, changes, lab)
+        with lines_named(experiment.origin):
+            if or_resume:
+                done = launch_or_resume(experiment, root=lab, observer=observer, despite=despite)
+            else:
+                made = start(experiment, root=lab, new=new, observer=observer, despite=despite)
+                done = [Launched(run, "started") for run in made]
     for each in done:
         if each.did in ("left alone", "measured"):
             write_report(each.run, lang)
@@ -165,8 +166,8 @@ def resume(
     page is written; reporting evaluations that it lacks, such as those of a run that was taken
     over, are measured. Raises InputError for one that has all, and what `run_seeds` raises.
     """
-    from assay.lab.run.runner import lacking, measure_added
-    from assay.lab.run.runner import resume as resume_run
+    from assay.lab.run.resume import lacking, measure_added
+    from assay.lab.run.resume import resume as resume_run
 
     directory = open_run(target, root=root, lang=lang).directory
     finished = read_status(directory.path).status == "finished" and not past_guard

@@ -29,10 +29,10 @@ from assay.pages.page import Heading, Mark, Text
 from assay.pages.run_page import head, page_of
 from assay.pages.run_terminal import ended_text, summary_line
 from assay.pages.words import words
-from assay.runs.checkpoints import read_selection
 from assay.runs.history import answers_in, evaluation_records
 from assay.runs.metrics import metric_columns
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import read_selection
 from assay.tasks.reward_signatures import question
 from assay.tasks.user_code import SCHEME
 
@@ -259,10 +259,10 @@ def evaluation_result(done: "Evaluated") -> EvaluationResult:
     from assay.compare.judged_table import sampled
     from assay.judge.intervals import score_interval
     from assay.judge.paired import score_range
-    from assay.lab.evaluate.run_evaluation import recorded_outcomes
     from assay.lab.session.evaluation import BASE, trained_on
     from assay.runs.history import find_record
     from assay.runs.manifest_file import read_manifest
+    from assay.runs.records import recorded_outcomes
 
     record = find_record(done.run, done.key)
     arm = load_arm(Provenance(done.run, done.checkpoint, record), outputs=False)

@@ -37,9 +37,9 @@ from assay.pages.page import (
     Text,
 )
 from assay.pages.words import Words, difference_text, number, percent, score_text, visible
-from assay.runs.checkpoints import read_selection, read_selections
 from assay.runs.judgement_journal import read_judged
 from assay.runs.records import ABSTAINED, RIGHT
+from assay.runs.run_files import read_selection, read_selections
 
 if TYPE_CHECKING:  # gathering facts loads what a comparison does not need
     from assay.pages.facts import Measurement, RunFacts

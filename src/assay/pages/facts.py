@@ -21,12 +21,12 @@ from assay.experiment.tables import EvaluateSpec
 from assay.judge.intervals import Interval, score_interval
 from assay.lab.monitor.guards import estimate
 from assay.lab.monitor.stage_health import stage_health
-from assay.runs.checkpoints import read_selection
 from assay.runs.history import History, answers_in, evaluation_records, measured_checkpoints
 from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import read_selection
 from assay.runs.run_names import experiment_of
 from assay.runs.status import Status, read_status
 from assay.train.metric_names import PART

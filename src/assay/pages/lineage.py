@@ -66,7 +66,7 @@ def _add(nodes: Nodes, run: RunDirectory, reference: CheckpointReference) -> Non
     if name is None:
         base = read_manifest(run).get("base_weights", {})
         if "checkpoint" in base:
-            _add(nodes, *recorded_place(run.root, base["checkpoint"]))
+            _add(nodes, *recorded_place(run.root, base))
     elif (str(run), name) not in nodes and run.spec.is_file():
         stage = experiment_of(run).stage[name]
         place = _start(run, stage)

@@ -39,7 +39,7 @@ from assay.pages.words import (
     signed_number,
     visible,
 )
-from assay.runs.checkpoints import Selection
+from assay.runs.run_files import Selection
 
 Write = Callable[[float], str]
 STYLES = {

@@ -42,9 +42,9 @@ from assay.pages.words import (
     worded,
     words,
 )
-from assay.runs.checkpoints import read_level, read_selection, read_selections
 from assay.runs.manifest_file import IMPORTED, PUT_ASIDE, WENT_ON
 from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_files import read_level, read_selection, read_selections
 from assay.runs.status import read_sink_states
 from assay.train.metric_names import is_written
 

@@ -28,7 +28,6 @@ from assay.experiment.checkpoint_reference import Rule, checkpoint_name, parse_c
 from assay.experiment.experiment import Experiment
 from assay.judge.health_rules import derived
 from assay.judge.scores import ItemScores, on_one_scale
-from assay.runs.checkpoints import Selection, read_selection
 from assay.runs.cost_ledger import LedgerCall, read_calls
 from assay.runs.manifest_file import Manifest, read_manifest
 from assay.runs.metrics import read_metrics
@@ -49,7 +48,7 @@ from assay.runs.records import (
     whole_table,
 )
 from assay.runs.run_directory import RunDirectory, folders_in
-from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json
+from assay.runs.run_files import FIX, DamagedFile, Selection, as_entry, read_json, read_selection
 from assay.runs.run_names import (
     RunNotFound,
     experiment_of,

@@ -21,20 +21,12 @@ from assay.data.episode import (
     reward_values,
     row_values,
 )
-from assay.data.files import append_line, atomic_write_text, sync
+from assay.data.files import append_line, atomic_write_text, named_line, sync
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Row
 from assay.errors import RunFailure
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import (
-    FIX,
-    DamagedFile,
-    as_entry,
-    named_line,
-    read_json,
-    whole_lines,
-    write_listed,
-)
+from assay.runs.run_files import FIX, DamagedFile, as_entry, read_json, whole_lines, write_listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from assay.data.files import PART, remove_parts
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.runs.manifest_file import read_manifest
-from assay.runs.registry import forget_run, note_deleted
+from assay.runs.registry import note_deleted, remove_run
 from assay.runs.run_directory import RUNS, RunDirectory, all_runs
 from assay.runs.run_files import FIX, DamagedFile, read_json, write_json
 from assay.runs.run_names import (
@@ -136,15 +136,6 @@ def delete_run(run: RunDirectory) -> None:
         guard_delete(run.root, run.path)
         note_deleted(run)
         remove_run(run)
-
-
-def remove_run(run: RunDirectory) -> None:
-    """Take a run that nobody needs, and that nobody else executes, out of every listing at once;
-    what is left of it after a kill is only rubbish."""
-    rubbish = run.path.with_name(f".{run.id}{PART}")
-    run.path.rename(rubbish)
-    forget_run(run)
-    remove_parts(rubbish.parent)
 
 
 def delete_checkpoint(run: RunDirectory, stage: str, step: int) -> None:

@@ -7,7 +7,8 @@ before it. Nothing is scored here.
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assay.data.conversation import dump_messages, parse_message
-from assay.data.episode import FULL_SCORE, Turn, common, tokens_of
+from assay.data.episode import CUT, FULL_SCORE, Completion, Reward, Turn, common, tokens_of
 from assay.data.files import (
     atomic_path,
     holds_another,
@@ -29,9 +30,12 @@ from assay.data.files import (
 )
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import Record
-from assay.data.row import Message
+from assay.data.row import Message, Row
 from assay.data.splits import drawn
+from assay.errors import RunFailure
+from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
 from assay.judge.scores import ItemScores, item_scores
+from assay.judge.verdict import FEW_UNSCORED
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile, check_listed, listed_path, write_json
 
@@ -272,13 +276,11 @@ def _naming(file: Path) -> Iterator[None]:
 def check_record(file: Path) -> None:
     """Raise DamagedFile unless a parquet file of a run, if it is of one, has the name that it
     holds and the checksum that the run recorded."""
-    place = place_in_lab(file)
-    if place is None:
-        return
     with _naming(file), pq.ParquetFile(file) as source:
+        if place_in_lab(file) is None:
+            return
         name = (source.schema_arrow.metadata or {}).get(NAME, b"").decode(errors="replace")
-        other = holds_another(file, name)
-        content = sha256_file(file)
+        other, content = holds_another(file, name), sha256_file(file)
     if other:
         raise DamagedFile(other, file=file, fix=FIX)
     check_listed(file, content)
@@ -367,7 +369,7 @@ class RecordWriter:
         self.run = evaluations.parent
         self.file = record.file(evaluations, checkpoint)
         self.parts = record.parts(evaluations, checkpoint)
-        self.record = record
+        self.record, self.checkpoint = record, checkpoint
 
     def __enter__(self) -> Self:
         self.parts.mkdir(parents=True, exist_ok=True)
@@ -390,11 +392,23 @@ class RecordWriter:
         """The files of the chunks that are there, in order."""
         return sorted(self.parts.glob("*.parquet"))
 
-    def set_aside(self) -> Path:
-        """Keep the chunks in a folder of their own, from which no record is made."""
+    def refuse_unscored(self) -> None:
+        """Raise RunFailure where no answer has a score. They are kept in a folder beside the
+        record, and asked for anew when the run goes on."""
+        if self.file.exists():
+            return
+        columns = [read_columns(part, ["score", "why"]) for part in self.chunks]
+        if not columns or any(score is not None for each in columns for score in each["score"]):
+            return
+        reasons = Counter(kind_of_reason(why) for each in columns for why in each["why"])
         aside = self.file.with_suffix(".unscored")
         shutil.rmtree(aside, ignore_errors=True)
-        return self.parts.rename(aside)
+        kept, ((why, _),) = self.parts.rename(aside), reasons.most_common(1)
+        raise RunFailure(
+            f"{self.checkpoint} on {self.record.name}: none of {reasons.total()} answers has a "
+            f"score, most often: {why} (the answers are kept in {kept}; mend what failed, then "
+            "resume the run)"
+        )
 
     def has_chunk(self, index: int) -> bool:
         """Whether a chunk is there, alone or within the finished record."""
@@ -415,6 +429,116 @@ class RecordWriter:
                 whole = whole.replace_schema_metadata(own)
                 pq.write_table(whole, temporary, write_page_checksum=True)
         return self.file
+
+
+TRUNCATED = "truncated"
+
+
+def error_type(
+    classify: Callable[[Row, Completion], str], row: Row, completion: Completion, reward: Reward
+) -> str:
+    """The type of an answer's error for records; "" for a right answer and for an abstention.
+
+    An answer that was cut and is not right is "truncated", whatever else is wrong with it. A
+    checker that failed on an answer is not called again.
+    """
+    if reward.value is None or reward.outcome == "right":
+        return ""
+    error = reward.outcome or classify(row, completion)
+    right = not error and reward.value >= FULL_SCORE
+    return TRUNCATED if completion.ended in CUT and not right else error
+
+
+MANY_TRUNCATED = 0.1
+"""A larger share of answers that were cut and count as wrong is warned of."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOutcomes:
+    """The answers of a record, counted; the most frequent kinds first."""
+
+    answers: int
+    outcomes: Mapping[str, int]
+    """Right and wrong answers and types of errors such as "truncated"; those without a score are
+    not among them."""
+    unscored: Mapping[str, int]
+    """Reasons of answers without a score by kind, such as "endpoint: HTTP 400"."""
+    fallback: int | None = None
+    """Answers that a fallback metric scored; None where no answer says what scored it."""
+
+    @property
+    def fallback_share(self) -> float:
+        """The share of the answers that a fallback metric scored."""
+        return (self.fallback or 0) / max(self.answers, 1)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the record's score doubtful; `refuse_fallbacks` stops at more fallbacks."""
+        warnings, missing = [], sum(self.unscored.values())
+        if missing > FEW_UNSCORED * self.answers:
+            warnings.append(
+                f"{missing} of {self.answers} answers ({missing / self.answers:.1%}, more than "
+                f"{FEW_UNSCORED:.0%}) have no score, most often: {next(iter(self.unscored))}; no "
+                "verdict is given that they could undo"
+            )
+        if MANY_FALLBACKS < self.fallback_share <= MOST_FALLBACKS:
+            warnings.append(
+                f"a fallback metric scored {self.fallback} of {self.answers} answers "
+                f"({self.fallback_share:.1%}, more than {MANY_FALLBACKS:.0%}): the score is not "
+                "the benchmark's, and no verdict is given on it"
+            )
+        cut = self.outcomes.get(TRUNCATED, 0)
+        if cut > MANY_TRUNCATED * self.answers:
+            warnings.append(
+                f"{cut} of {self.answers} answers ({cut / self.answers:.1%}, more than "
+                f"{MANY_TRUNCATED:.0%}) count as wrong because they were cut at the token limit; "
+                "raise sampling.max_tokens"
+            )
+        return tuple(warnings)
+
+
+def recorded_outcomes(file: Path) -> RecordedOutcomes:
+    """Reads a record's columns. Raises DamagedFile."""
+    columns = read_columns(file, ["score", "error", "why", "parts"], [OUTCOME])
+    scores = columns["score"]
+    judged = columns.get(OUTCOME) or [""] * len(scores)
+    lines = zip(scores, columns["error"], judged, strict=True)
+    scored = Counter(outcome(*line) for line in lines if line[0] is not None)
+    reasons = [why for why, score in zip(columns["why"], scores, strict=True) if score is None]
+    unscored = Counter(map(kind_of_reason, reasons))
+    return RecordedOutcomes(
+        len(scores),
+        dict(scored.most_common()),
+        dict(unscored.most_common()),
+        fallbacks(columns["parts"]),
+    )
+
+
+def kind_of_reason(why: str) -> str:
+    """What answers without a score have in common, such as "endpoint: HTTP 400"; of a helper model
+    also which one it was."""
+    parts = why.split(": ")
+    return ": ".join(parts[: 3 if parts[0].endswith("gave no answer") else 2])
+
+
+def fallbacks(texts: Sequence[str]) -> int | None:
+    """The answers that a fallback metric scored, by their parts; None where none says so."""
+    known = {text: is_fallback(json.loads(text)) for text in set(texts)}
+    marks = [known[text] for text in texts if known[text] is not None]
+    return sum(map(bool, marks)) if marks else None
+
+
+def refuse_fallbacks(name: str, checkpoint: str, file: Path) -> None:
+    """Raise RunFailure for a record most of whose answers a fallback metric scored; the record
+    is kept."""
+    outcomes = recorded_outcomes(file)
+    if outcomes.fallback_share > MOST_FALLBACKS:
+        raise RunFailure(
+            f"{checkpoint} on {name}: a fallback metric scored {outcomes.fallback} of "
+            f"{outcomes.answers} answers ({outcomes.fallback_share:.1%}, more than "
+            f"{MOST_FALLBACKS:.0%}); the record is kept: {file} (give every question what "
+            "its metric needs; the facts of its answers say what lacks)"
+        )
 
 
 def read_scores(run: RunDirectory, record: EvaluationRecord, checkpoint: str) -> ItemScores:

@@ -1,6 +1,8 @@
 """`lab.sqlite`: an index of a lab's runs, with one score for each, without interval or verdict.
 
-The index can be rebuilt from the folders at any time, so losing it loses nothing. Beside it the
+A run notes its name alone; whoever lists the runs reads the others' lines, and keeps those of
+finished ones. The index can be rebuilt from the folders at any time, so losing it loses nothing.
+Beside it the
 ledger of trials: how often a lab looked at the items of a benchmark, over all of its runs. Every
 checkpoint after training that was measured is one trial. They are counted from the evaluation
 records; those of deleted runs are kept in `deleted_trials.jsonl`, so that a deletion does not lower
@@ -13,11 +15,11 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from assay.data.files import append_line, kept
+from assay.data.files import PART, append_line, kept, remove_parts
 from assay.errors import InputError
 from assay.judge.verdict import Looks
 from assay.runs.manifest_file import read_manifest
@@ -47,7 +49,7 @@ def last_score(run: RunDirectory) -> tuple[float | None, str]:
 
 
 INDEX = "lab.sqlite"
-VERSION = 3
+VERSION = 4
 TABLE = """
 CREATE TABLE runs (
   name TEXT, id TEXT, seed INTEGER, status TEXT, started TEXT, finished TEXT, stage TEXT,
@@ -73,7 +75,7 @@ class IndexedRun:
     message: str
     """Why it failed or was interrupted, or what of it cannot be read."""
     score: float | None
-    """See `last_score`, as it was when the run was noted."""
+    """See `last_score`."""
     on: str
     """The evaluation of the score."""
 
@@ -85,16 +87,19 @@ def check_index(root: Path) -> None:
 
 
 def note_run(run: RunDirectory) -> None:
-    """Update the index's row of one run."""
+    """Enter a run; what was kept of it is read again when runs are listed."""
     with _open(run.root) as index:
-        _forget(index, run)
-        _enter(index, run)
+        index.execute("INSERT OR REPLACE INTO runs (name, id) VALUES (?, ?)", (run.name, run.id))
 
 
-def forget_run(run: RunDirectory) -> None:
-    """Take a run out of the index."""
+def remove_run(run: RunDirectory) -> None:
+    """Take a run that nobody needs, and that nobody else executes, out of every listing at once;
+    what is left of it after a kill is only rubbish."""
+    rubbish = run.path.with_name(f".{run.id}{PART}")
+    run.path.rename(rubbish)
     with _open(run.root) as index:
-        _forget(index, run)
+        index.execute("DELETE FROM runs WHERE name = ? AND id = ?", (run.name, run.id))
+    remove_parts(rubbish.parent)
 
 
 def rebuild_index(root: Path) -> None:
@@ -114,7 +119,13 @@ def indexed_runs(root: Path) -> list[IndexedRun]:
     writable = all(os.access(each, os.W_OK) for each in (root, file) if each.exists())
     with _open(root, memory=not writable) as index:
         rows = index.execute("SELECT * FROM runs ORDER BY name, id").fetchall()
-    return [_alive(root, IndexedRun(*row)) for row in rows]
+        lines = [
+            IndexedRun(*row) if row[3] else _line(RunDirectory(root, *row[:2])) for row in rows
+        ]
+        ended = [astuple(line) for line in lines if line.status == "finished"]
+        values = ", ".join("?" * len(fields(IndexedRun)))
+        index.executemany(f"INSERT OR REPLACE INTO runs VALUES ({values})", ended)
+    return lines
 
 
 @contextmanager
@@ -164,34 +175,21 @@ def _clear_broken(file: Path) -> None:
 
 def _fill(index: sqlite3.Connection, root: Path) -> None:
     index.execute("DELETE FROM runs")
-    for run in all_runs(root):
-        _enter(index, run)
+    names = [(run.name, run.id) for run in all_runs(root)]
+    index.executemany("INSERT INTO runs (name, id) VALUES (?, ?)", names)
 
 
-def _forget(index: sqlite3.Connection, run: RunDirectory) -> None:
-    index.execute("DELETE FROM runs WHERE name = ? AND id = ?", (run.name, run.id))
-
-
-def _enter(index: sqlite3.Connection, run: RunDirectory) -> None:
+def _line(run: RunDirectory) -> IndexedRun:
+    """What the folder of a run says now."""
     try:
         read_manifest(run)
         s, last = stored_status(run.path), last_score(run)
-        place, times = (s.stage, s.step, s.message), (s.started, s.finished)
-        line = IndexedRun(run.name, run.id, s.seed, s.status, *times, *place, *last)
     except InputError as error:  # it is listed with its reason, and hides no other
-        line = IndexedRun(run.name, run.id, 0, "damaged", "", "", "", 0, str(error), None, "")
-    index.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(line))
-
-
-def _alive(root: Path, row: IndexedRun) -> IndexedRun:
-    """The row with current status and score; that of a finished or damaged run is unchanged."""
-    run = RunDirectory(root, row.name, row.id)
-    if row.status in ("finished", "damaged"):
-        return row
-    score, on = last_score(run)
-    row = replace(row, score=score, on=on)
-    dead = row.status == "running" and not is_held(run.path)
-    return replace(row, status="interrupted") if dead else row
+        return IndexedRun(run.name, run.id, 0, "damaged", "", "", "", 0, str(error), None, "")
+    dead = s.status == "running" and not is_held(run.path)
+    place, times = (s.stage, s.step, s.message), (s.started, s.finished)
+    status = "interrupted" if dead else s.status
+    return IndexedRun(run.name, run.id, s.seed, status, *times, *place, *last)
 
 
 DELETED = "deleted_trials.jsonl"

@@ -15,7 +15,7 @@ from pathlib import Path
 from assay.data.files import new_folder, remove_parts
 from assay.errors import InputError
 from assay.runs.run_files import write_listed
-from assay.runs.status import STATUS, Status, write_status
+from assay.runs.status import STATUS, Status, is_held, write_status
 
 RUNS = "runs"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -161,6 +161,33 @@ def runs_of(root: Path, name: str) -> list[RunDirectory]:
     # A folder without a status is no run: something of the user's, or half of a copy.
     ids = [p.name for p in folders_in(folder) if (p / STATUS).is_file() and _ID.fullmatch(p.name)]
     return [RunDirectory(root, name, id_) for id_ in ids]
+
+
+def begun(root: Path, name: str) -> list[RunDirectory]:
+    """The live runs of a name and those with a manifest, oldest first.
+
+    A run that failed before it had a manifest has nothing to resume.
+    """
+    return [run for run in runs_of(root, name) if has_begun(run)]
+
+
+def has_begun(run: RunDirectory) -> bool:
+    """Whether a run is live or has a manifest."""
+    return run.manifest.exists() or is_held(run.path)
+
+
+BIRTH = re.compile(
+    r"spec\.toml|status\.json|lock|checksums\.jsonl|sinks\.json|traceback-.*|report\.(html|md)"
+    r"|costs\.(json|sqlite(-wal|-shm|-mark)?)|\..*\.part"
+)
+"""The files of a run before it has a manifest."""
+
+
+def never_begun(root: Path, name: str) -> list[RunDirectory]:
+    """The runs of a name whose process ended before they had a manifest, oldest first; not those
+    that hold anything else. The caller holds the lab."""
+    runs = (run for run in runs_of(root, name) if not has_begun(run))
+    return [run for run in runs if all(BIRTH.fullmatch(p.name) for p in run.path.iterdir())]
 
 
 def all_runs(root: Path) -> list[RunDirectory]:

@@ -3,11 +3,13 @@
 A checksum is on the disk before its file takes its name, so no file lacks one; after a kill there
 may be a line without a file. Whoever reads a file of a run compares it with its checksum and with
 the name that it holds itself, if it does. Checkpoints hold checksums of their own (`data.files`).
+Which checkpoint a rule has chosen, and how, stands in `selection.json` (`judge.selection`,
+`judge.trends`).
 """
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache
@@ -16,23 +18,24 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from assay.data.files import (
+    OF,
     append_line,
     atomic_path,
     atomic_write_text,
     changed,
     holds_another,
     kept,
+    named_line,
     place_in_lab,
     sha256_file,
     sync,
     whole_text,
 )
 from assay.errors import InputError
+from assay.experiment.checkpoint_reference import RULES, Rule
 
 T = TypeVar("T")
 FIX = "restore it, or move it away"
-OF = "of"
-"""Key of the name in the lab that a line of a journal holds; older ones lack it."""
 NAMES = {dict: "object", list: "array"}
 
 
@@ -69,10 +72,10 @@ def write_json(file: Path, value: Any, run: Path | None = None) -> None:
     plain = value if isinstance(value, dict | list) else asdict(value)
     # An error's text may hold half of a surrogate pair.
     text = whole_text(json.dumps(plain, indent=2, ensure_ascii=False)) + "\n"
-    if run is None:
-        atomic_write_text(file, text)
-    else:
+    if run is not None:
         write_listed(run, file, text)
+    else:
+        atomic_write_text(file, text)
 
 
 def parse_line(text: bytes | str, file: Path, number: int) -> dict[str, Any]:
@@ -141,12 +144,6 @@ def whole_lines(file: Path) -> list[dict[str, Any]]:
         if other := holds_another(file, str(line.pop(OF, ""))):
             raise DamagedFile(other, file=file, line=number, fix=FIX)
     return values
-
-
-def named_line(file: Path, values: Mapping[str, Any]) -> str:
-    """A line for a journal; in a run it holds the journal's name."""
-    place = place_in_lab(file)
-    return json.dumps({**values, OF: place[1]} if place else values)
 
 
 def entries(file: Path, kind: type[T]) -> list[T]:
@@ -223,3 +220,136 @@ def check_listed(file: Path, sha256: str) -> None:
         other = next((each for each in listed if sha256 in listed[each]), "")
         problem = f"holds {other}" if other else changed(sha256, written)
         raise DamagedFile(problem, file=file, fix=FIX)
+
+
+SELECTION = "selection.json"
+
+
+@dataclass(frozen=True, slots=True)
+class DevLook:
+    """A later checkpoint against the stage's start on the dev items."""
+
+    checkpoint: str
+    score: float
+    difference: float
+    low: float
+    """Of the difference's interval, corrected for the number of looks like `adjusted_p`."""
+    high: float
+    p_value: float
+    adjusted_p: float
+    verdict: str
+    items: int
+    items_needed: int | None
+    """Items at which a difference of this size would be seen with 80 % power, corrected alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardRise:
+    """The steps over which a stage's reward rose, and the line through them."""
+
+    after: int
+    until: int
+    slope: float
+    low: float
+    """Of the slope's interval, corrected for nothing."""
+    high: float
+    start: float
+    """The line at its first and its last step."""
+    end: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The checkpoint of one stage that a rule has chosen. Checkpoints are named as in records."""
+
+    checkpoint: str
+    """A checkpoint of the stage, or its start."""
+    start: str
+    """The stage's start."""
+    evaluation: str
+    """The selecting evaluation; "" for a rule that needs none."""
+    score: float | None
+    """Score of `checkpoint` on dev items; None where it was not measured."""
+    looks: int
+    """Checkpoints that were looked at beside the start."""
+    rule: Rule = "gate"
+    evidence: tuple[DevLook, ...] = ()
+    """What the dev items said of each; empty in older files."""
+    rise: RewardRise | None = None
+    """What the rewards said; None for the other rules, and where no rise was shown."""
+
+    @property
+    def promoted(self) -> bool:
+        """Whether a later checkpoint took the place of the start."""
+        return self.checkpoint != self.start
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the choice holds after correction for the number of looks."""
+        return self.rule == "gate"
+
+
+@dataclass(frozen=True, slots=True)
+class LevelChoice:
+    """The rows from which a stage learns: those with one value of a field."""
+
+    level: Any
+    by: str
+    passes: float
+    """The share of right answers from which a value counts as passed."""
+    checkpoint: str
+    """The stage's start, which was measured."""
+    evaluation: str
+    rates: Sequence[tuple[Any, float]]
+    """Each value with the share of its items that were right, the easiest first."""
+
+
+def write_level(run: Path, stage: str, choice: LevelChoice) -> None:
+    """Store the level of a stage in the run folder."""
+    write_json(run / SELECTION, _choices(run) | {f"{stage}.level": asdict(choice)}, run)
+
+
+def read_level(run: Path, stage: str) -> LevelChoice | None:
+    """The level of a stage; None before it was chosen, and for a stage without levels."""
+    chosen = _choices(run).get(f"{stage}.level")
+    return as_entry(LevelChoice, chosen, run / SELECTION) if chosen else None
+
+
+def write_selections(run: Path, stage: str, selections: Iterable[Selection]) -> None:
+    """Store what was chosen of `stage` in the run folder, all of it at once."""
+    made = {
+        _choice_of(stage, each.rule): {**asdict(each), "corrected": each.corrected}
+        for each in selections
+    }
+    if made:
+        chosen = _choices(run)
+        write_json(run / SELECTION, chosen | made, run)
+
+
+def read_selection(run: Path, stage: str, rule: Rule = "gate") -> Selection | None:
+    """What `rule` has chosen of `stage`; None before it did."""
+    chosen = _choices(run).get(_choice_of(stage, rule))
+    return _selection(chosen, run / SELECTION) if chosen else None
+
+
+def read_selections(run: Path) -> dict[str, Selection]:
+    """The gate's choices by stage."""
+    entries = _choices(run).items()
+    return {key: _selection(each, run / SELECTION) for key, each in entries if "." not in key}
+
+
+def _choice_of(stage: str, rule: Rule) -> str:
+    """The name of a choice in the file: the gate's is that of the stage, as it always was."""
+    return stage if rule == "gate" else f"{stage}.{RULES[rule]}"
+
+
+def _selection(values: dict[str, Any], file: Path) -> Selection:
+    """A choice as it was written; `corrected` follows from its rule."""
+    plain = {key: value for key, value in values.items() if key != "corrected"}
+    return as_entry(Selection, plain, file)
+
+
+def _choices(run: Path) -> dict:
+    file = run / SELECTION
+    return read_json(file, dict) if file.exists() else {}

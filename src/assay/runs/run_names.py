@@ -21,10 +21,18 @@ from assay.experiment.checkpoint_reference import (
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec
-from assay.runs.checkpoints import check_checkpoint, read_selection
+from assay.runs.checkpoints import check_checkpoint
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory, all_runs, folders_in, runs_of
-from assay.runs.run_files import FIX, DamagedFile, as_entry, check_listed, read_json, write_json
+from assay.runs.run_files import (
+    FIX,
+    DamagedFile,
+    as_entry,
+    check_listed,
+    read_json,
+    read_selection,
+    write_json,
+)
 from assay.runs.status import seed_or_damage
 
 _PATTERN = re.compile(
@@ -119,10 +127,8 @@ def resolve_checkpoint(run: RunDirectory, reference: CheckpointReference) -> Che
     """
     if reference.stage is None:
         return reference
-    if reference.step == 0 and run.spec.is_file():
-        stage = experiment_of(run).stage.get(reference.stage)
-        if stage is not None and stage.start.startswith(OTHER_RUN):
-            return reference
+    if reference.step == 0 and _noted_start(run, reference.stage):
+        return reference
     if reference.which == "all":
         raise RunNotFound(f"{run}: 'all' is no single checkpoint", fix="name a stage's checkpoint")
     steps = run.checkpoint_steps(reference.stage)
@@ -152,7 +158,7 @@ def located(run: RunDirectory, reference: CheckpointReference) -> Located:
     checkpoint = resolve_checkpoint(run, reference)
     if checkpoint.stage is None or checkpoint.step != 0:
         return run, checkpoint
-    return stage_start(run, experiment_of(run).stage[checkpoint.stage])
+    return recorded_place(run.root, _noted_start(run, checkpoint.stage))
 
 
 def stage_start(run: RunDirectory, stage: StageSpec) -> Located:
@@ -163,18 +169,22 @@ def stage_start(run: RunDirectory, stage: StageSpec) -> Located:
     """
     if stage.starts_from is not None:
         return located(run, stage.starts_from)
-    for table in read_manifest(run).get("stages", {}).values():
-        if table.get("start") == stage.start and "from" in table:
-            noted = table["from"]
-            if "checkpoint" not in noted:
-                return RunDirectory(run.root, *noted["run"].split("/")), CheckpointReference(None)
-            return recorded_place(run.root, noted["checkpoint"])
+    for name, table in read_manifest(run).get("stages", {}).items():
+        if table.get("start") == stage.start and (noted := _noted_start(run, name)):
+            return recorded_place(run.root, noted)
     return located(*find_named(run.root, stage.start.removeprefix(OTHER_RUN)))
 
 
-def recorded_place(root: Path, folder: str) -> Located:
-    """The checkpoint that a manifest names by its folder in the lab."""
-    _, name, id_, _, stage, step = folder.split("/")
+def _noted_start(run: RunDirectory, stage: str) -> Mapping[str, str]:
+    """Where the manifest says that a stage's start lies; empty where that is the run itself."""
+    return read_manifest(run).get("stages", {}).get(stage, {}).get("from", {})
+
+
+def recorded_place(root: Path, noted: Mapping[str, str]) -> Located:
+    """What a manifest names: a checkpoint by its folder in the lab, or the base of a run."""
+    if "checkpoint" not in noted:
+        return RunDirectory(root, *noted["run"].split("/")), CheckpointReference(None)
+    _, name, id_, _, stage, step = noted["checkpoint"].split("/")
     number = int(step.removeprefix("step-"))
     return RunDirectory(root, name, id_), CheckpointReference(stage, "step", number)
 

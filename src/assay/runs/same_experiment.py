@@ -5,7 +5,6 @@ by name is read, and its damage raised, where it is used. Makes the folder of a 
 resumes nothing.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,46 +18,11 @@ from assay.judge.confounds import differences
 from assay.runs.cost_ledger import take_ledger
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import read_manifest
-from assay.runs.protection import remove_run
-from assay.runs.registry import check_index
+from assay.runs.registry import check_index, remove_run
 from assay.runs.run_code import keep_code
-from assay.runs.run_directory import RunDirectory, create_run, runs_of
+from assay.runs.run_directory import RunDirectory, begun, create_run, never_begun
 from assay.runs.run_names import experiment_of
-from assay.runs.status import (
-    hold_lab,
-    hold_run,
-    is_held,
-    read_status,
-    seed_or_damage,
-    stored_status,
-)
-
-
-def begun(root: Path, name: str) -> list[RunDirectory]:
-    """The live runs of a name and those with a manifest, oldest first.
-
-    A run that failed before it had a manifest has nothing to resume.
-    """
-    return [run for run in runs_of(root, name) if has_begun(run)]
-
-
-def has_begun(run: RunDirectory) -> bool:
-    """Whether a run is live or has a manifest."""
-    return run.manifest.exists() or is_held(run.path)
-
-
-BIRTH = re.compile(
-    r"spec\.toml|status\.json|lock|checksums\.jsonl|sinks\.json|traceback-.*|report\.(html|md)"
-    r"|costs\.(json|sqlite(-wal|-shm|-mark)?)|\..*\.part"
-)
-"""The files of a run before it has a manifest."""
-
-
-def never_begun(root: Path, name: str) -> list[RunDirectory]:
-    """The runs of a name whose process ended before they had a manifest, oldest first; not those
-    that hold anything else. The caller holds the lab."""
-    runs = (run for run in runs_of(root, name) if not has_begun(run))
-    return [run for run in runs if all(BIRTH.fullmatch(p.name) for p in run.path.iterdir())]
+from assay.runs.status import hold_lab, hold_run, read_status, seed_or_damage, stored_status
 
 
 def way_on(run: RunDirectory) -> str:

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Protocol, TypeVar
 
-from assay.data.episode import CUT, FULL_SCORE, Completion, Ended, Reward
+from assay.data.episode import Completion, Ended, Reward
 from assay.data.loaded import Loaded as Loaded
 from assay.data.row import Message, Row, ToolCall
-from assay.errors import InputError, nearest
+from assay.errors import InputError, look_up, nearest
 from assay.tasks.reward_signatures import as_reward, named
 from assay.tasks.user_code import SCHEME, function_in, load_file
 
@@ -133,24 +133,6 @@ class Benchmark:
     """The options in force, defaults included, for fingerprints."""
     dialogue: Callable[[Row], Dialogue] | None = None
     """The dialogue of an item of several turns; None for a benchmark of single answers."""
-
-
-TRUNCATED = "truncated"
-
-
-def error_type(
-    classify: Callable[[Row, Completion], str], row: Row, completion: Completion, reward: Reward
-) -> str:
-    """The type of an answer's error for records; "" for a right answer and for an abstention.
-
-    An answer that was cut and is not right is "truncated", whatever else is wrong with it. A
-    checker that failed on an answer is not called again.
-    """
-    if reward.value is None or reward.outcome == "right":
-        return ""
-    error = reward.outcome or classify(row, completion)
-    right = not error and reward.value >= FULL_SCORE
-    return TRUNCATED if completion.ended in CUT and not right else error
 
 
 BenchmarkMaker = Callable[[BenchmarkOptions], Benchmark]
@@ -336,7 +318,7 @@ class CallSyntax:
 
 def call_syntax(name: str = "hermes") -> CallSyntax:
     """The syntax called `name`, importing its parser. Raises InputError."""
-    module = import_module(lookup(CALLS, name, "syntax of calls"))
+    module = import_module(look_up(CALLS, name, "syntax of calls"))
     return CallSyntax(module.OPEN, module.CLOSE, lambda text: module.parse_strict(text).calls)
 
 
@@ -349,7 +331,7 @@ def task(name: str, root: Path = Path()) -> Task:
     if name.startswith(SCHEME):
         loaded = load_file(name, root)
         return only_task(loaded.module, loaded.path)
-    return import_module(lookup(TASKS, name.partition(":")[0], "task")).TASK
+    return import_module(look_up(TASKS, name.partition(":")[0], "task")).TASK
 
 
 def labs(task_: Task, source: str) -> tuple[BaseTask, ...]:
@@ -449,15 +431,15 @@ def reward(task_: Task, name: str, root: Path = Path()) -> RewardFunction:
 
     Raises InputError.
     """
-    if not name.startswith(SCHEME):
-        short = name.removeprefix(task_.name + ".")
-        return as_reward(lookup(task_.rewards, short, "reward"), f"reward {short!r}")
-    function, loaded = function_in(name, root)
-    try:
-        return as_reward(function, f"reward {named(function)!r}")
-    except InputError as wrong:
-        line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
-        raise InputError(wrong.problem, file=loaded.path, line=line, fix=wrong.fix) from None
+    if name.startswith(SCHEME):
+        function, loaded = function_in(name, root)
+        try:
+            return as_reward(function, f"reward {named(function)!r}")
+        except InputError as wrong:
+            line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
+            raise InputError(wrong.problem, file=loaded.path, line=line, fix=wrong.fix) from None
+    short = name.removeprefix(task_.name + ".")
+    return as_reward(look_up(task_.rewards, short, "reward"), f"reward {short!r}")
 
 
 def maximum(task_: Task, name: str) -> float:
@@ -482,7 +464,7 @@ def moved(file: str) -> Callable[..., Any]:
 
 def benchmark(task_: Task, name: str, options: BenchmarkOptions) -> Benchmark:
     """The benchmark called `name`, built. Raises InputError."""
-    return lookup(task_.benchmarks, name, "benchmark")(options)
+    return look_up(task_.benchmarks, name, "benchmark")(options)
 
 
 def read_source(task_: Task, scheme: str, name: str, options: BenchmarkOptions) -> Loaded:
@@ -491,17 +473,10 @@ def read_source(task_: Task, scheme: str, name: str, options: BenchmarkOptions) 
     Raises InputError for options of a source that has none, and what reading
     raises.
     """
-    read = lookup(task_.sources, scheme, "data source")
+    read = look_up(task_.sources, scheme, "data source")
     if len(signature(read).parameters) > 1:
         return read(name, options)
     if options.values:
         problem = f"the source {scheme}: has no options"
         raise InputError(problem, field=f"options.{next(iter(options.values))}", fix="remove it")
     return read(name)
-
-
-def lookup(known: Mapping[str, Value], name: str, kind: str) -> Value:
-    """`known[name]`. Raises InputError with the nearest names."""
-    if name not in known:
-        raise InputError(f"unknown {kind} {name!r}", fix=nearest(name, known))
-    return known[name]

@@ -31,7 +31,6 @@ from assay.runs.checkpoints import (
     OPTIMIZER,
     STATE,
     check_checkpoint,
-    check_place,
     continuable,
     drop_optimizers,
     step_name,
@@ -237,11 +236,10 @@ def load_checkpoint(
     optimizer state, both before anything is restored, and for weights that do not fit.
     """
     fix = "restore it, or continue from the checkpoint before"
-    check_place(checkpoint, fix)
+    check_checkpoint(checkpoint, fix, optimizer=continuable(checkpoint))
     if not continuable(checkpoint):
-        fix = "only an unfinished stage's two newest checkpoints can be continued from"
+        fix = "start another run with --new"
         raise InputError(f"{OPTIMIZER} is missing", file=checkpoint, fix=fix)
-    check_checkpoint(checkpoint, fix, optimizer=True)
     state = _read_state(checkpoint / STATE, fix)
     moments = _read_tensors(checkpoint / OPTIMIZER, fix, "state", "param_groups")
     random = _read_tensors(checkpoint / RANDOM, fix, "cpu")

@@ -244,6 +244,13 @@ def judged_members(groups: Sequence[Sequence[Episode]]) -> list[list[Episode]]:
     return [[e for e in group if value_of(e) is not None] for group in groups]
 
 
+def telling_batch(groups: Sequence[Sequence[Episode]]) -> Packed | None:
+    """The groups whose rewards differ, packed with RCE's weights; None where there is none."""
+    judged = judged_members(groups)
+    kept = [e for g in sorted(with_signal(judged)) for e in judged[g]]
+    return weighted_batch(kept, 1.0, 1.0) if kept else None
+
+
 def signal_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
     """How many groups there are, and the share of them whose rewards differ."""
     share = len(with_signal(judged_members(groups))) / max(len(groups), 1)

@@ -92,7 +92,8 @@ def earned(episode: Episode) -> float:
 
 def with_signal(judged: Sequence[Group]) -> set[int]:
     """Indices of the groups whose rewards are not all equal."""
-    return set(groups_with_signal(*rewards_of(judged)).tolist())
+    rewards_E, group_E = rewards_of(judged)
+    return set(groups_with_signal(rewards_E, group_E).tolist())
 
 
 def rewards_of(judged: Sequence[Group]) -> tuple[Tensor, Tensor]:

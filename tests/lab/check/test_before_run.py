@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.lab.run.runner import resume
+from assay.lab.run.resume import resume
 from assay.pages.comparison_page import write_comparison
 from assay.pages.notebook import notebook
 from assay.pages.run_page import write_report

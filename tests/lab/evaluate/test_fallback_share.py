@@ -10,15 +10,10 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.errors import RunFailure
-from assay.lab.evaluate.run_evaluation import (
-    fallbacks,
-    recorded_outcomes,
-    refuse_fallbacks,
-    run_evaluation,
-)
+from assay.lab.evaluate.run_evaluation import run_evaluation
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import resume
-from assay.runs.records import read_columns
+from assay.lab.run.resume import resume
+from assay.runs.records import fallbacks, read_columns, recorded_outcomes, refuse_fallbacks
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.status import read_status
 from assay.tasks.running import RewardRunner

@@ -19,7 +19,7 @@ from assay.lab.check.subject import Subject
 from assay.lab.evaluate import judge_labels
 from assay.lab.evaluate.judge_labels import read_labels
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import resume
+from assay.lab.run.resume import resume
 from assay.lab.session.session import Session
 from assay.runs.cost_ledger import read_calls
 from assay.runs.history import History

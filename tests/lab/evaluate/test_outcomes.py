@@ -10,15 +10,15 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.experiment.read_file import read_experiment
 from assay.judge.paired import score_range
-from assay.lab.evaluate.run_evaluation import recorded_outcomes, run_evaluation
+from assay.lab.evaluate.run_evaluation import run_evaluation
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session
 from assay.labs.math.rewards import accuracy
-from assay.runs.records import read_columns, scores_of
+from assay.runs.records import error_type, read_columns, recorded_outcomes, scores_of
 from assay.runs.run_directory import RunDirectory
 from assay.sandbox import isolation
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import error_type, no_error
+from assay.tasks.task import no_error
 from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation
 from tests.tiny_labs import make_lab
 

@@ -7,8 +7,8 @@ import pytest
 
 from assay.judge.health_checks import RuleState
 from assay.lab.monitor.progress import progress
-from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import Selection, write_selections
 from tests.lab.monitor.program_runs import Made, program_run
 from tests.pages.synthetic import RECORD, add_scores
 

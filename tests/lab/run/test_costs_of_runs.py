@@ -8,7 +8,7 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.lab.monitor.run_costs import run_costs
-from assay.lab.run.runner import resume
+from assay.lab.run.resume import resume
 from assay.labs.math.rewards import REWARDS
 from assay.runs.cost_ledger import read_calls
 from assay.runs.metrics import read_metrics

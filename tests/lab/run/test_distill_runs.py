@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from assay.lab.run.runner import resume
+from assay.lab.run.resume import resume
 from assay.rollout.engines.endpoint import client
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.cost_ledger import read_calls

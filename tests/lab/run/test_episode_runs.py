@@ -12,7 +12,8 @@ from assay.data.episode import tokens_of
 from assay.lab.evaluate import local_answerer
 from assay.lab.monitor.observer import Silent
 from assay.lab.replay import replay
-from assay.lab.run.runner import RunRecorder, resume
+from assay.lab.run.recorder import RunRecorder
+from assay.lab.run.resume import resume
 from assay.runs.history import History
 from assay.runs.records import RecordWriter
 from assay.runs.run_directory import RunDirectory, runs_of

@@ -7,9 +7,9 @@ import pytest
 
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
-from assay.runs.checkpoints import read_level
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import read_level
 from tests.from_files import run_from
 from tests.tiny_labs import make_lab
 

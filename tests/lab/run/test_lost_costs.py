@@ -17,7 +17,7 @@ import pytest
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.lab.run.runner import resume
+from assay.lab.run.resume import resume
 from assay.labs.math.rewards import REWARDS
 from assay.runs.cost_ledger import LEDGER, MARK, CostLedger, LedgerCall, lost_calls, read_calls
 from assay.runs.metrics import read_metrics

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
-from assay.lab.run.runner import resume
+from assay.lab.run.resume import resume
 from assay.pages.run_page import write_report
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_files import DamagedFile

@@ -14,16 +14,16 @@ from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.selection import longest_rise
 from assay.lab.evaluate import checkpoint_selection
 from assay.lab.evaluate.checkpoint_selection import by_reward_trend
-from assay.lab.run.runner import resume
+from assay.lab.run.resume import resume
 from assay.pages.lineage import lineage, origin_text
 from assay.pages.run_page import write_report
 from assay.pages.run_terminal import final_blocks
 from assay.pages.words import words
-from assay.runs.checkpoints import Selection, read_selection
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics
 from assay.runs.records import read_scores
 from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_files import Selection, read_selection
 from assay.runs.run_names import resolve_checkpoint
 from assay.runs.status import read_status
 from tests.docs.pages import blocks

@@ -68,7 +68,7 @@ def is_over(process: psutil.Process) -> bool:
 def others_of(pid: int) -> list[psutil.Process]:
     """The ranks that a process started."""
     children = psutil.Process(pid).children()
-    return [each for each in children if "assay.lab.run.ranks" in each.cmdline()]
+    return [each for each in children if "assay.lab.run.runner" in each.cmdline()]
 
 
 def stopped(folder: Path, stage: str, steps: int, *more: str) -> None:

@@ -16,8 +16,8 @@ from assay.lab.session.manifest import (
     code_fingerprint,
     make_manifest,
     prompts_sha256,
-    source_sha256,
 )
+from assay.lab.session.reward_parts import source_sha256
 from assay.lab.session.session import Session
 from assay.labs.math.task import TASK
 from assay.runs.manifest_file import read_manifest, write_manifest

@@ -17,8 +17,9 @@ from assay.experiment.toml_write import experiment_toml
 from assay.judge.confounds import by_part, differences
 from assay.lab.models.learner import Learner
 from assay.lab.monitor.observer import Silent
-from assay.lab.session import manifest
-from assay.lab.session.manifest import make_manifest, source_sha256
+from assay.lab.session import reward_parts
+from assay.lab.session.manifest import make_manifest
+from assay.lab.session.reward_parts import source_sha256
 from assay.lab.session.session import Session
 from assay.labs.math import rewards
 from assay.labs.math.task import TASK
@@ -145,13 +146,13 @@ def test_another_chat_template_shows_in_training_and_evaluation(own_model, befor
 
 def patched_source(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     """Let the source of one module read as if it had been edited."""
-    real = manifest.inspect.getsource
+    real = reward_parts.inspect.getsource
 
     def source(value: Any) -> str:
         text = real(value)
         return f"{text}\n# edited" if getattr(value, "__name__", "") == module else text
 
-    monkeypatch.setattr(manifest.inspect, "getsource", source)
+    monkeypatch.setattr(reward_parts.inspect, "getsource", source)
 
 
 def test_a_built_in_reward_is_known_by_its_version_and_not_by_its_text(lab, before, monkeypatch):
@@ -176,7 +177,7 @@ def test_the_function_that_a_worker_runs_is_a_part_of_a_reward(name, monkeypatch
     class Spec:
         origin = str(edited)
 
-    monkeypatch.setattr(manifest, "find_spec", lambda module: Spec)
+    monkeypatch.setattr(reward_parts, "find_spec", lambda module: Spec)
     assert source_sha256(TASK.rewards[name]) != known
     assert rewards.JUDGE.startswith("assay.labs.math.judging:")
 

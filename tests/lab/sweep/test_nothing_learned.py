@@ -12,8 +12,8 @@ from assay.lab.monitor.stage_health import unlearned
 from assay.lab.sweep import missing_runs
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
-from assay.runs.checkpoints import Selection, write_selections
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import Selection, write_selections
 from tests.cli.conftest import answer, call
 from tests.lab.pivot_lab import HARD, LAST, TEST, PivotLab, make_pivot_lab, ones, score
 from tests.lab.sweep.test_missing_runs import STUB, SWEEP

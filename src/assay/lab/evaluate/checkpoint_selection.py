@@ -10,11 +10,7 @@ from typing import Any
 from assay.data.episode import FULL_SCORE
 from assay.data.row_checks import field_value
 from assay.errors import InputError
-from assay.experiment.checkpoint_reference import (
-    CheckpointReference,
-    Rule,
-    checkpoint_name,
-)
+from assay.experiment.checkpoint_reference import Rule, checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SamplingStage
 from assay.experiment.tables import EvaluateSpec
@@ -24,7 +20,10 @@ from assay.lab.evaluate.run_evaluation import measure, measure_stored
 from assay.lab.session.evaluation import Evaluation
 from assay.lab.session.session import Session
 from assay.rl.policy import Policy
-from assay.runs.checkpoints import (
+from assay.runs.history import History
+from assay.runs.records import read_scores
+from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import (
     DevLook,
     LevelChoice,
     RewardRise,
@@ -34,9 +33,6 @@ from assay.runs.checkpoints import (
     write_level,
     write_selections,
 )
-from assay.runs.history import History
-from assay.runs.records import read_scores
-from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import recorded_start, resolve_checkpoint
 
 
@@ -59,8 +55,14 @@ def select(session: Session, stage: str, policy: Policy, step: int) -> None:
 def measure_start(session: Session, stage: str, evaluation: Evaluation) -> str:
     """Measure what a stage starts from, which a later checkpoint must be better than; returns how
     records name it."""
-    start = recorded_start(session.run, stage, session.experiment.stage[stage])
+    start = start_of(session, stage)
     measure_stored(session, evaluation, start)
+    return start
+
+
+def start_of(session: Session, stage: str) -> str:
+    """How records name what a stage starts from. Raises RunNotFound."""
+    start = recorded_start(session.run, stage, session.experiment.stage[stage])
     return checkpoint_name(start)
 
 
@@ -102,7 +104,7 @@ def choose(session: Session, stage: str) -> None:
     evaluations, by_trend = selectors(session, stage)[:1], "reward_trend" in rules
     if not evaluations and not by_trend:
         return
-    start = checkpoint_name(recorded_start(run, stage, session.experiment.stage[stage]))
+    start = start_of(session, stage)
     steps, chosen = run.checkpoint_steps(stage), list[Selection]()
     for evaluation in evaluations:
         names = {step: f"{stage}.step-{step:06d}" for step in steps}
@@ -190,29 +192,31 @@ def by_reward_trend(
     return Selection(name, start, "", None, len(checkpoints), "reward_trend", rise=rise)
 
 
-def measure_bases(session: Session, evaluations: Iterable[Evaluation]) -> None:
-    """Measure `base` with the selecting evaluations that list it: a recommendation against it needs
-    its scores, also where no stage of theirs starts from it."""
-    for evaluation in evaluations:
-        if evaluation.spec.role == "select" and "base" in evaluation.spec.checkpoints:
-            measure_stored(session, evaluation, CheckpointReference(None))
+def measure_listed(session: Session, evaluations: Iterable[Evaluation]) -> None:
+    """Measure what evaluations list and nobody measured yet: all checkpoints of a reporting one; of
+    a selecting one, first, `base`: a recommendation against it needs its scores, also where no
+    stage of theirs starts from it."""
+    listed = list[tuple[Evaluation, str]]()
+    for evaluation in sorted(evaluations, key=lambda each: each.spec.role == "report"):
+        if evaluation.spec.role == "report":
+            names = named_checkpoints(session.run, evaluation.spec)
+            listed += [(evaluation, name) for name in names]
+        elif "base" in evaluation.spec.checkpoints:
+            listed.append((evaluation, "base"))
+    for evaluation, name in listed:
+        measure_stored(session, evaluation, name)
 
 
-def measure_reported(session: Session, evaluation: Evaluation) -> None:
-    """Measure every checkpoint that a reporting evaluation names and that was not measured yet."""
-    for reference in named_checkpoints(session.run, evaluation.spec):
-        measure_stored(session, evaluation, reference)
-
-
-def named_checkpoints(run: RunDirectory, spec: EvaluateSpec) -> Iterator[CheckpointReference]:
-    """The checkpoints of a run that an evaluation names, each by its step. Raises RunNotFound."""
+def named_checkpoints(run: RunDirectory, spec: EvaluateSpec) -> Iterator[str]:
+    """The checkpoints of a run that an evaluation names, as records name them. Raises
+    RunNotFound."""
     for each in spec.references:
         if each.stage is None or each.rule is not None:
-            yield resolve_checkpoint(run, each)
+            yield checkpoint_name(resolve_checkpoint(run, each))
             continue
         steps = run.checkpoint_steps(each.stage)
         if each.which == "last":
             steps = steps[-1:]
         elif each.which == "step":
             steps = [step for step in steps if step == each.step]
-        yield from (CheckpointReference(each.stage, "step", step) for step in steps)
+        yield from (f"{each.stage}.step-{step:06d}" for step in steps)

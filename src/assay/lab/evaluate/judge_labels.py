@@ -20,8 +20,7 @@ from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardPart, RewardSettings, parts_of
 from assay.experiment.stage_tables import SftStage
 from assay.lab.evaluate.answerer import Answerer
-from assay.lab.session.manifest import asked_helpers
-from assay.lab.session.reward_parts import OpenedRubric, open_rubric
+from assay.lab.session.reward_parts import OpenedRubric, asked_helpers, open_rubric
 from assay.lab.session.session import Session
 from assay.runs.judgement_journal import (
     FOLDER,

@@ -7,8 +7,7 @@ counts of outcomes; statistics are in `judge`.
 import json
 import os
 import time
-from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,11 +16,9 @@ from assay.data.episode import Completion, Reward
 from assay.data.files import lock
 from assay.data.hashing import prompt_sha256
 from assay.data.splits import conversation_of
-from assay.errors import InputError, RunFailure
-from assay.experiment.checkpoint_reference import BASE, CheckpointReference, checkpoint_name
+from assay.errors import InputError
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.tables import EvaluateSpec
-from assay.judge.identity import MANY_FALLBACKS, MOST_FALLBACKS, is_fallback
-from assay.judge.verdict import FEW_UNSCORED
 from assay.lab.evaluate.answerer import Answerer, Chunks, ItemAnswer
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer
 from assay.lab.evaluate.local_answerer import (
@@ -33,10 +30,10 @@ from assay.lab.evaluate.local_answerer import (
 from assay.lab.models.learner import arm_of
 from assay.lab.monitor.observer import Observer
 from assay.lab.session.evaluation import Evaluation, make_evaluation
-from assay.lab.session.manifest import about_run, evaluation_table, judge_sha256
+from assay.lab.session.manifest import about_run, evaluation_table
+from assay.lab.session.reward_parts import judge_journal
 from assay.lab.session.session import Session
 from assay.rollout.episodes import telling
-from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.manifest_file import Manifest
 from assay.runs.records import (
     CLUSTER,
@@ -45,12 +42,13 @@ from assay.runs.records import (
     PROMPT,
     RecordWriter,
     conversation_columns,
-    outcome,
-    read_columns,
+    error_type,
+    recorded_outcomes,
+    refuse_fallbacks,
 )
 from assay.tasks.helper_model import find_helper
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import TRUNCATED, FixedArm, error_type
+from assay.tasks.task import FixedArm
 
 
 @dataclass
@@ -110,83 +108,6 @@ class FunctionAnswerer(Answerer):
 
 JUDGEMENTS = "judgements.jsonl"
 """The journal of judges, beside the chunks of a record and deleted with them."""
-MANY_TRUNCATED = 0.1
-"""A larger share of answers that were cut and count as wrong is warned of."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedOutcomes:
-    """The answers of a record, counted; the most frequent kinds first."""
-
-    answers: int
-    outcomes: Mapping[str, int]
-    """Right and wrong answers and types of errors such as "truncated"; those without a score are
-    not among them."""
-    unscored: Mapping[str, int]
-    """Reasons of answers without a score by kind, such as "endpoint: HTTP 400"."""
-    fallback: int | None = None
-    """Answers that a fallback metric scored; None where no answer says what scored it."""
-
-    @property
-    def fallback_share(self) -> float:
-        """The share of the answers that a fallback metric scored."""
-        return (self.fallback or 0) / max(self.answers, 1)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What makes the record's score doubtful; `refuse_fallbacks` stops at more fallbacks."""
-        warnings, missing = [], sum(self.unscored.values())
-        if missing > FEW_UNSCORED * self.answers:
-            warnings.append(
-                f"{missing} of {self.answers} answers ({missing / self.answers:.1%}, more than "
-                f"{FEW_UNSCORED:.0%}) have no score, most often: {next(iter(self.unscored))}; no "
-                "verdict is given that they could undo"
-            )
-        if MANY_FALLBACKS < self.fallback_share <= MOST_FALLBACKS:
-            warnings.append(
-                f"a fallback metric scored {self.fallback} of {self.answers} answers "
-                f"({self.fallback_share:.1%}, more than {MANY_FALLBACKS:.0%}): the score is not "
-                "the benchmark's, and no verdict is given on it"
-            )
-        cut = self.outcomes.get(TRUNCATED, 0)
-        if cut > MANY_TRUNCATED * self.answers:
-            warnings.append(
-                f"{cut} of {self.answers} answers ({cut / self.answers:.1%}, more than "
-                f"{MANY_TRUNCATED:.0%}) count as wrong because they were cut at the token limit; "
-                "raise sampling.max_tokens"
-            )
-        return tuple(warnings)
-
-
-def recorded_outcomes(file: Path) -> RecordedOutcomes:
-    """Reads a record's columns. Raises DamagedFile."""
-    columns = read_columns(file, ["score", "error", "why", "parts"], [OUTCOME])
-    scores = columns["score"]
-    judged = columns.get(OUTCOME) or [""] * len(scores)
-    lines = zip(scores, columns["error"], judged, strict=True)
-    scored = Counter(outcome(*line) for line in lines if line[0] is not None)
-    reasons = [why for why, score in zip(columns["why"], scores, strict=True) if score is None]
-    unscored = Counter(map(kind_of_reason, reasons))
-    return RecordedOutcomes(
-        len(scores),
-        dict(scored.most_common()),
-        dict(unscored.most_common()),
-        fallbacks(columns["parts"]),
-    )
-
-
-def kind_of_reason(why: str) -> str:
-    """What answers without a score have in common, such as "endpoint: HTTP 400"; of a helper model
-    also which one it was."""
-    parts = why.split(": ")
-    return ": ".join(parts[: 3 if parts[0].endswith("gave no answer") else 2])
-
-
-def fallbacks(texts: Sequence[str]) -> int | None:
-    """The answers that a fallback metric scored, by their parts; None where none says so."""
-    known = {text: is_fallback(json.loads(text)) for text in set(texts)}
-    marks = [known[text] for text in texts if known[text] is not None]
-    return sum(map(bool, marks)) if marks else None
 
 
 def answerer_of(session: Session) -> Answerer:
@@ -207,17 +128,15 @@ def answerer_of(session: Session) -> Answerer:
     return FunctionAnswerer(session, arm, chunk=arm.chunk)
 
 
-def measure_stored(
-    session: Session, evaluation: Evaluation, reference: CheckpointReference
-) -> None:
-    """Measure a checkpoint that is resolved to its step, unless it was measured or another process
-    is measuring it. Raises RunFailure where nothing is scored; for
-    fallback metrics also where it was measured."""
-    name = checkpoint_name(reference)
+def measure_stored(session: Session, evaluation: Evaluation, name: str) -> None:
+    """Measure a checkpoint by its name in records, unless it was measured or another process is
+    measuring it. Raises RunFailure where nothing is scored; for fallback metrics also where it was
+    measured."""
     if not evaluation.record.finished(session.run, name):
         with claimed(evaluation.record.parts(session.run.evaluations, name)) as mine:
             if mine and not evaluation.record.finished(session.run, name):
-                measure(session, evaluation, answerer_of(session), name)
+                answerer = answerer_of(session)
+                measure(session, evaluation, answerer, name)
     else:
         file = evaluation.record.file(session.run.evaluations, name)
         refuse_fallbacks(evaluation.name, name, file)
@@ -242,28 +161,14 @@ def measure(session: Session, evaluation: Evaluation, answerer: Answerer, checkp
     """Make or complete one record, and warn where its score is doubtful. Raises RunFailure and
     RunFailure."""
     folder = session.run.evaluations
-    judge = judge_sha256(session.helpers, evaluation.spec.reward, evaluation.score)
-    parts = evaluation.record.parts(folder, checkpoint)
-    journal = JudgementJournal(parts / JUDGEMENTS, judge)
+    file = evaluation.record.parts(folder, checkpoint) / JUDGEMENTS
+    journal = judge_journal(file, session.helpers, evaluation.spec.reward, evaluation.score)
     runners = session.reward_runner(evaluation.score, evaluation.spec, journal)
     with session.helpers.evaluation(evaluation.name, checkpoint), runners as runner:
         file = run_evaluation(evaluation, answerer, checkpoint, folder, session.observer, runner)
     for warning in recorded_outcomes(file).warnings:
         session.observer.note(f"warning: {checkpoint} on {evaluation.name}: {warning}")
     refuse_fallbacks(evaluation.name, checkpoint, file)
-
-
-def refuse_fallbacks(name: str, checkpoint: str, file: Path) -> None:
-    """Raise RunFailure for a record most of whose answers a fallback metric scored; the record
-    is kept."""
-    outcomes = recorded_outcomes(file)
-    if outcomes.fallback_share > MOST_FALLBACKS:
-        raise RunFailure(
-            f"{checkpoint} on {name}: a fallback metric scored {outcomes.fallback} of "
-            f"{outcomes.answers} answers ({outcomes.fallback_share:.1%}, more than "
-            f"{MOST_FALLBACKS:.0%}); the record is kept: {file} (give every question what "
-            "its metric needs; the facts of its answers say what lacks)"
-        )
 
 
 def run_evaluation(
@@ -309,27 +214,10 @@ def run_evaluation(
                 first = begins[answered[0].item.id, answered[0].repeat]
                 writer.write_chunk(first // size, lines)
                 done += len(answered)
-        refuse_unscored(evaluation.name, checkpoint, writer)
+        writer.refuse_unscored()
         file = writer.finish()
     observer.evaluation(evaluation.name, checkpoint, len(requests), len(requests))
     return file
-
-
-def refuse_unscored(name: str, checkpoint: str, writer: RecordWriter) -> None:
-    """Raise RunFailure where no answer has a score. They are kept beside the record, and asked
-    for anew when the run goes on."""
-    if writer.file.exists():
-        return
-    columns = [read_columns(part, ["score", "why"]) for part in writer.chunks]
-    if not columns or any(score is not None for each in columns for score in each["score"]):
-        return
-    reasons = Counter(kind_of_reason(why) for each in columns for why in each["why"])
-    kept = writer.set_aside()
-    (why, _) = reasons.most_common(1)[0]
-    raise RunFailure(
-        f"{checkpoint} on {name}: none of {reasons.total()} answers has a score, most often: {why} "
-        f"(the answers are kept in {kept}; mend what failed, then resume the run)"
-    )
 
 
 def named(each: ItemAnswer) -> Completion:

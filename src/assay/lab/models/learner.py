@@ -14,7 +14,7 @@ from assay.data.formats.plain_rows import candidate_message
 from assay.data.hashing import prompt_sha256
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
-from assay.errors import InputError
+from assay.errors import InputError, look_up
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
@@ -24,7 +24,7 @@ from assay.models.source import EXAMPLES
 from assay.runs.records import PROMPT
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import experiment_of, run_checkpoint
-from assay.tasks.task import Asked, Dialogue, FixedArm, Task, built_in, labs, lookup
+from assay.tasks.task import Asked, Dialogue, FixedArm, Task, built_in, labs
 
 if TYPE_CHECKING:  # pages prepare data without torch
     from assay.models.precision import Precision
@@ -210,7 +210,7 @@ def arm_of(skill: Task, source: str) -> FixedArm | None:
             return each.arms[source]
         kind = source.partition(":")[0]
         if kind in each.kinds and each.learner(source) is None:
-            lookup(each.arms, source, kind)
+            look_up(each.arms, source, kind)
     return None
 
 

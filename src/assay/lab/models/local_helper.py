@@ -291,7 +291,7 @@ class LocalHelper(InProcess[Tokens]):
         if most is not None and longest > most:
             raise too_long(self.name, f"{longest} tokens are more than its {most}")
         model = self.weights.model
-        assert not isinstance(model, PlainSampler), "refused by `session.check_teacher`"
+        assert not isinstance(model, PlainSampler), "refused by `teacher.check_teacher`"
         hidden_SD, computed = answer_hidden(model, contexts, answers)
         return NextWords(computed, hidden_SD, model.words, len(model.embedding_VD))
 

@@ -127,13 +127,13 @@ class GuardWatch:
 
 def watch_stage(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> GuardWatch:
     """The guards over a stage that has recorded `step` steps that count."""
-    lines, guards = [*History(run).lines(stage, step)], dict(experiment.guard)
-    spec = experiment.stage[stage]
+    passed, guards = passed_steps(run.path, stage), dict(experiment.guard)
+    lines, spec = [*History(run).lines(stage, step)], experiment.stage[stage]
     if isinstance(spec, GrpoStage):
         most, (metric,) = spec.max_steps_without_bonus, BONUS_RULE.metrics
         bound = {"below": BONUS_RULE.nothing, "steps": most, "stage": stage}
         guards[BONUS_GUARD] = GuardSpec(metric=metric, **bound)
-    return GuardWatch(guards, stage, passed_steps(run.path, stage), lines)
+    return GuardWatch(guards, stage, passed, lines)
 
 
 def check_guards(experiment: Experiment, run: RunDirectory, stage: str, step: int) -> None:

@@ -17,9 +17,9 @@ from assay.judge.trends import FORETELLING, Forecast, Trend, forecast_total, tre
 from assay.lab.monitor.fact_changes import FactChanges, fact_changes
 from assay.lab.monitor.guards import estimate, guard_states, milestone_states
 from assay.lab.monitor.stage_health import planned_steps, spending, stage_health
-from assay.runs.checkpoints import Selection
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory
+from assay.runs.run_files import Selection
 from assay.runs.status import Status, read_status
 
 

@@ -220,22 +220,25 @@ def step_values(stage: str, line: Mapping[str, Any]) -> dict[str, float]:
 
 
 @contextmanager
-def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> Iterator[Observer]:
+def sending(
+    experiment: Experiment, run: RunDirectory, seed: int, observer: Observer
+) -> Iterator[Observer]:
     """The observer with the run's sinks behind it, which are closed at the end.
 
     Raises InputError before anything is sent.
     """
-    states, log = read_sink_states(run.path), experiment.log
+    log = experiment.log
     if log is None:
         yield observer
         return
     check_log(log)
+    states = read_sink_states(run.path)
     prints = {key: value for key, value in read_manifest(run).items() if key != "packages"}
     plain = experiment.model_dump(mode="json", exclude_none=True)
     config = {"experiment": plain, "fingerprints": prints}
 
     def opened(name: str) -> Sink:
-        state, seed = states.of(name), stored_status(run.path).seed
+        state = states.of(name)
         about = state.remote, state.step, config
         return SINKS[name].open(SinkOpening(run, seed, log, *about))
 

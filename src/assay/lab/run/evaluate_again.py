@@ -14,16 +14,13 @@ from typing import Any
 
 from assay.data.files import remove_leftovers, with_scheme
 from assay.engines.ray_pool import connect
+from assay.errors import look_up
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.evaluate.endpoint_answerer import endpoint_holder
 from assay.lab.evaluate.local_answerer import local_holder
-from assay.lab.evaluate.run_evaluation import (
-    answerer_of,
-    measure_stored,
-    refuse_fallbacks,
-)
+from assay.lab.evaluate.run_evaluation import answerer_of, measure_stored
 from assay.lab.models.learner import model_kinds
 from assay.lab.monitor.observer import Observer
 from assay.lab.run.runner import note, noted, proceed
@@ -31,7 +28,7 @@ from assay.lab.session.evaluation import Evaluation
 from assay.lab.session.manifest import check_base
 from assay.lab.session.session import Session
 from assay.runs.history import read_description
-from assay.runs.records import EvaluationRecord
+from assay.runs.records import EvaluationRecord, refuse_fallbacks
 from assay.runs.registry import note_run
 from assay.runs.run_code import restore_code
 from assay.runs.run_directory import RunDirectory, runs_of
@@ -41,7 +38,7 @@ from assay.runs.run_names import (
 )
 from assay.runs.same_experiment import fresh_run
 from assay.runs.status import hold_run, is_held, stored_status
-from assay.tasks.task import TASKS, lookup
+from assay.tasks.task import TASKS
 from assay.tasks.task import task as find_task
 from assay.tasks.user_code import forget_changed_files
 
@@ -104,7 +101,7 @@ def evaluate_again(
             refuse_fallbacks(evaluation.name, name, file)
         else:
             with held_and_noted(session):
-                measure_stored(session, evaluation, reference)
+                measure_stored(session, evaluation, name)
     return Evaluated(run, evaluation.name, evaluation.record.key, name, not finished, file)
 
 
@@ -163,8 +160,8 @@ def find_target(
     own = None if task is None else find_task(task, root)  # its module may enter a learner
     if ":" in target and kind != "run" and kind in model_kinds(kind, own):
         owners = {known: name for name in TASKS for known in find_task(name).benchmarks}
-        skill = lookup(owners, benchmark, "benchmark") if task is None else task
-        lookup(find_task(skill, root).benchmarks, benchmark, "benchmark")
+        skill = look_up(owners, benchmark, "benchmark") if task is None else task
+        look_up(find_task(skill, root).benchmarks, benchmark, "benchmark")
         return model_run(root, target, skill, observer), CheckpointReference(None)
     return find_named(root, rest if kind == "run" else target)
 

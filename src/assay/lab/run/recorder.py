@@ -5,17 +5,12 @@ works, and once where its work was done elsewhere; each call records what has be
 last. A metric is the tool's, translated by the table of its reader; what the samples say is counted
 as Assay counts its own. A checkpoint is read strictly and written as Assay writes one, without
 optimizer state.
-
-`restore` takes a run back to its newest whole checkpoint. Damaged ones are moved to a folder of
-their own, and the manifest says where and why; nothing is deleted. Rewards of the steps that are
-trained again stay journalled, so that these give the same ones.
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,17 +29,10 @@ from assay.lab.session.session import Session
 from assay.models.precision import choose_precision
 from assay.models.taken_over import open_theirs, refuse_unlike, refuse_unsteady
 from assay.rl.policy import Policy
-from assay.runs.checkpoints import (
-    STATE,
-    check_checkpoint,
-    continuable,
-    step_name,
-)
+from assay.runs.checkpoints import STATE
 from assay.runs.history import History
 from assay.runs.judgement_journal import JudgementJournal
-from assay.runs.manifest_file import PUT_ASIDE, read_manifest, write_manifest
 from assay.runs.metrics import append_metrics, keep_history
-from assay.runs.protection import guard_delete
 from assay.runs.records import (
     ENTROPIES,
     FACTS,
@@ -54,13 +42,11 @@ from assay.runs.records import (
     write_samples,
 )
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_files import DamagedFile
 from assay.runs.status import change_status
 from assay.train.checkpoint import (
     Journalled,
     SampleRecord,
     TrainState,
-    load_checkpoint,
     save_checkpoint,
     state_fields,
 )
@@ -342,101 +328,3 @@ def episode(record: SampleRecord, contexts: Mapping[str, Context]) -> Episode:
     ended = "length" if record.ended == "length" else "stop"
     turn = Turn(contexts.get(record.row_id, ()), actions, (True,) * len(actions), ended=ended)
     return Episode(f"{record.row_id}#{record.sample}", record.row_id, (turn,), record.reward)
-
-
-ASIDE = "aside"
-
-
-@dataclass(frozen=True, slots=True)
-class StagePlace:
-    """A step of a stage; step 0 is its start."""
-
-    stage: str
-    step: int
-
-    def __str__(self) -> str:
-        return f"{self.stage}.{step_name(self.step)}"
-
-
-def put_aside(
-    run: RunDirectory, checkpoints: Sequence[StagePlace], start: StagePlace, damage: str
-) -> Path:
-    """Record in the manifest that damaged checkpoints are put aside, then move them with their
-    records to a folder, which is returned.
-
-    `start` is where the run goes on, `damage` the first damaged file. Raises InputError if a
-    checkpoint is protected or other runs need it.
-    """
-    for place in checkpoints:
-        guard_delete(run.root, run.checkpoint(place.stage, place.step), within=run.path)
-    taken = [int(p.name) for p in (run.path / ASIDE).glob("[0-9]*") if p.name.isdigit()]
-    aside = run.path / ASIDE / f"{max(taken, default=0) + 1:03d}"
-    manifest = read_manifest(run)
-    entry = {
-        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "checkpoints": [str(place) for place in checkpoints],
-        "start": str(start),
-        "damage": damage,
-        "folder": aside.relative_to(run.path).as_posix(),
-    }
-    manifest.setdefault("time", {}).setdefault(PUT_ASIDE, []).append(entry)
-    write_manifest(run, manifest)
-    # The last first and each after its records: a kill leaves no record without its checkpoint, and
-    # no checkpoint without earlier ones.
-    for place in reversed(checkpoints):
-        records = sorted(run.evaluations.glob(f"*/{place}.*"))  # finished and unfinished
-        for path in (*records, run.checkpoint(place.stage, place.step)):
-            if path.exists():
-                target = aside / path.relative_to(run.path)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                path.rename(target)
-    return aside
-
-
-def is_whole(run: RunDirectory, stage: str, step: int) -> bool:
-    """Whether every file of a checkpoint is as it was written, but for the optimizer's state."""
-    try:
-        check_checkpoint(run.checkpoint(stage, step), fix="")
-    except DamagedFile:
-        return False
-    return True
-
-
-def restore(
-    run: RunDirectory,
-    stage: str,
-    policy: Policy,
-    optimizer: torch.optim.Optimizer,
-    observer: Observer,
-) -> TrainState:
-    """The state in the stage's newest complete checkpoint, or a fresh one if there is none. Raises
-    DamagedFile if damage leaves only checkpoints without optimizer state."""
-    state, damaged = TrainState(), dict[StagePlace, DamagedFile]()
-    gone: InputError | None = None
-    for step in reversed(run.checkpoint_steps(stage)):
-        try:
-            state, gone = load_checkpoint(run.checkpoint(stage, step), policy, optimizer), None
-            break
-        except DamagedFile as problem:
-            damaged[StagePlace(stage, step)] = problem
-        except InputError as problem:
-            if continuable(run.checkpoint(stage, step)):
-                raise
-            gone = gone or problem
-    fix = "start another run with --new"
-    if gone is not None and not damaged:
-        raise InputError(gone.problem, file=gone.file, fix=fix)
-    if damaged:
-        first = next(iter(damaged.values()))
-        if gone is not None:
-            problem = f"{first.problem}, and no checkpoint before it keeps its optimizer state"
-            raise DamagedFile(problem, file=first.file, fix=fix)
-        start, places = StagePlace(stage, state.step), sorted(damaged, key=lambda place: place.step)
-        file = str(first.file).removeprefix(f"{run.path}/")
-        aside = put_aside(run, places, start, file)
-        for place, problem in damaged.items():
-            observer.note(
-                f"warning: {place} is damaged: {problem.file}: {problem.problem}; it now lies in "
-                f"{aside}, and the stage goes on from {start}"
-            )
-    return state

@@ -48,7 +48,6 @@ from assay.engines.environments import (
 )
 from assay.engines.proof import Proof, prove
 from assay.errors import InputError, RunFailure, look_up, nearest
-from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import plain
 from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, rows_per_step
@@ -406,7 +405,7 @@ class ToolTraining:
                 watched.follow(tool)
         for step in session.run.checkpoint_steps(name):
             for evaluation in selectors(session, name):
-                measure_stored(session, evaluation, CheckpointReference(name, "step", step))
+                measure_stored(session, evaluation, f"{name}.step-{step:06d}")
         shutil.rmtree(self.folder / OUTPUT, ignore_errors=True)
 
     def take_up(self) -> int:

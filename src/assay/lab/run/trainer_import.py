@@ -48,8 +48,7 @@ from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.checkpoints import steps_in
 from assay.runs.manifest_file import IMPORTED, Manifest, write_manifest
 from assay.runs.registry import check_index, note_run
-from assay.runs.run_directory import RunDirectory, drafted_run
-from assay.runs.same_experiment import begun
+from assay.runs.run_directory import RunDirectory, begun, drafted_run
 from assay.runs.status import change_status, hold_lab, seed_or_damage
 from assay.tasks.task import task
 from assay.train.grpo import score_all

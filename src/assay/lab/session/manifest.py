@@ -6,21 +6,16 @@ because they may change the last bits of numbers. Fingerprints are computed in `
 """
 
 import hashlib
-import inspect
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import distributions
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +32,7 @@ from assay.data.splits import Mixture
 from assay.engines.register import packages_of, recorded
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
-from assay.experiment.reward_tables import Reward, RewardPart, parts_of, plain
+from assay.experiment.reward_tables import Reward, RewardPart, parts_of
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec
 from assay.experiment.synthesise_table import MADE_BY
 from assay.experiment.tables import EngineSpec
@@ -47,24 +42,26 @@ from assay.lab.data.run_rows import files_of, provenance
 from assay.lab.models.language_learner import path_table
 from assay.lab.models.learner import encoded_by, question
 from assay.lab.session.evaluation import Evaluation, Trained, trained_rows
-from assay.lab.session.reward_parts import rewards_in, table_part
+from assay.lab.session.reward_parts import (
+    BUILT_IN,
+    asked_helpers,
+    rewards_in,
+    settings_of,
+    source_sha256,
+    sources_of,
+    table_part,
+)
 from assay.lab.session.session import Session
 from assay.lab.session.tool_stage import translations
 from assay.models.matmul import processor_name
 from assay.runs.manifest_file import CHECKED, IMPORTED, Manifest, read_manifest, write_manifest
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_names import RunNotFound, checkpoint_directory, run_checkpoint, stage_start
-from assay.tasks.helper_model import HelperModel, find_helper
-from assay.tasks.judge_reward import JudgeReward
-from assay.tasks.reward_table import RewardTable
 from assay.tasks.running import DEADLINE_SECONDS
 from assay.tasks.task import RewardFunction, Task, made_source, reward_version, task_fingerprint
-from assay.tasks.user_code import file_of
 from assay.trainers.register import trainer_packages
 
 PACKAGE = Path(assay.__file__).parent
-_MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):[A-Za-z_]\w*")
-"""How a worker's function is written: "package.module:function"."""
 
 
 def prompts_sha256(prompts: Iterable[Any]) -> str:
@@ -73,48 +70,6 @@ def prompts_sha256(prompts: Iterable[Any]) -> str:
     for prompt in prompts:
         digest.update(sha256_text(canonical_json(prompt)).encode("ascii"))
     return digest.hexdigest()
-
-
-BUILT_IN = frozenset({"assay"}) | sys.stdlib_module_names
-"""Packages whose functions are known by the version of a reward: closures hold partials too."""
-
-
-def source_sha256(function: Callable[..., Any]) -> str:
-    """The sha256 of the source of the modules that `function` is made of.
-
-    The module that defines it, or its class, and those of the functions it holds: in a closure, in
-    a partial, in the fields of a dataclass, where "package.module:name" names one too.
-    """
-    sources = dict(sorted(_sources(function).items()))
-    if len(sources) == 1:
-        return sha256_text(*sources.values())
-    return sha256_text(canonical_json(sources))
-
-
-def _sources(value: Any) -> dict[str, str]:
-    """Source by module of everything that a function, or an object in its place, calls."""
-    plain = inspect.unwrap(value)
-    module = inspect.getmodule(plain) or inspect.getmodule(type(plain))
-    assert module is not None, f"{value} has no module"
-    loaded = file_of(module)
-    sources = {module.__name__: inspect.getsource(module)} if loaded is None else {**loaded.sources}
-    for held in _held(plain):
-        if callable(held) and not isinstance(held, type):
-            sources |= _sources(held)
-        elif isinstance(held, str) and (named := _MODULE.fullmatch(held)):
-            spec = find_spec(named["module"])
-            if spec is not None and spec.origin is not None:
-                sources[named["module"]] = Path(spec.origin).read_text(encoding="utf-8")
-    return sources
-
-
-def _held(plain: Any) -> list[Any]:
-    """What a function closes over, a partial was given, or an instance of a dataclass holds."""
-    if isinstance(plain, partial):
-        return [plain.func, *plain.args, *plain.keywords.values()]
-    if is_dataclass(plain):
-        return [getattr(plain, field.name) for field in fields(plain)]
-    return [cell.cell_contents for cell in getattr(plain, "__closure__", None) or ()]
 
 
 def code_fingerprint(package: Path = PACKAGE) -> dict[str, str]:
@@ -410,31 +365,6 @@ def _other_start(session: Session, spec: StageSpec) -> dict[str, str]:
     return {"run": str(run), "checkpoint": place, "sha256": sha256_text(canonical_json(weights))}
 
 
-def judge_sha256(
-    helpers: Mapping[str, HelperModel], spec: Reward | None, score: RewardFunction | RewardTable
-) -> str:
-    """The sha256 of what the judgements of a reward, or of a benchmark's checker, depend on."""
-    rewards = rewards_in(score).values()
-    sources = [source_sha256(each) for each in rewards]
-    asked = asked_helpers(helpers, rewards)
-    settings = [s for each in rewards if (s := settings_of(each))]
-    also = [settings] if settings else []  # others have the name that they had before
-    return sha256_text(canonical_json([sources, plain(spec or {}), asked, *also]))
-
-
-def settings_of(reward: RewardFunction) -> Mapping[str, Any]:
-    """What the judgements of a reward depend on beside its code and its options."""
-    return reward.settings if isinstance(reward, JudgeReward) else {}
-
-
-def asked_helpers(
-    helpers: Mapping[str, HelperModel], rewards: Iterable[RewardFunction]
-) -> dict[str, str]:
-    """The fingerprints of the helper models that rewards ask, by name."""
-    names = {name for each in rewards if isinstance(each, JudgeReward) for name in each.helpers}
-    return {name: find_helper(helpers, name).fingerprint for name in sorted(names)}
-
-
 def _rewards(session: Session, spec: Reward) -> Mapping[str, dict[str, Any]]:
     """Source and settings of each part; a part that is a bare weight has the weight alone."""
     rewards = {}
@@ -459,7 +389,7 @@ def _known_by(task: Task, part: RewardPart, reward: RewardFunction) -> dict[str,
     """
     if settings := settings_of(reward):
         return {"settings_sha256": sha256_text(canonical_json(settings))}
-    if {module.split(".")[0] for module in _sources(reward)} <= BUILT_IN:
+    if {module.split(".")[0] for module in sources_of(reward)} <= BUILT_IN:
         return {"version": reward_version(task, part.kind)}
     return {"source_sha256": source_sha256(reward)}
 

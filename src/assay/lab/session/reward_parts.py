@@ -1,29 +1,36 @@
-"""Builds the reward of a stage or an evaluation from its table, and names its kinds and parts.
+"""Builds the reward of a stage or an evaluation from its table, and names its kinds and parts, and
+what its judgements depend on.
 
 Scores nothing.
 """
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from assay.data.hashing import canonical_json
-from assay.errors import InputError, nearest
-from assay.experiment.reward_tables import Bounds, RewardPart, parts_of
+from assay.data.hashing import canonical_json, sha256_text
+from assay.errors import InputError, look_up, nearest
+from assay.experiment.reward_tables import Bounds, RewardPart, parts_of, plain
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.rubric_file import RubricFile, read_rubric
+from assay.runs.judgement_journal import JudgementJournal
+from assay.tasks.helper_model import HelperModel, find_helper
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.no_verdict import OUTCOMES
 from assay.tasks.reward_signatures import TextReward
 from assay.tasks.reward_table import Condition, RewardTable, TablePart
 from assay.tasks.rubric import RUBRIC, Rubric, rubric_reward
 from assay.tasks.running import WorkerReward
-from assay.tasks.task import RewardFunction, Task, lookup, maximum, reward
+from assay.tasks.task import RewardFunction, Task, maximum, reward
 from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM, TEXT_REWARDS, always
+from assay.tasks.user_code import file_of
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ def kind_of(task: Task, kind: str, root: Path) -> RewardFunction:
     if kind.startswith(RUBRIC):
         return open_rubric(kind, root).reward
     if kind.startswith(TEXT):
-        return lookup(TEXT_REWARDS, kind.removeprefix(TEXT), "reward of texts")
+        return look_up(TEXT_REWARDS, kind.removeprefix(TEXT), "reward of texts")
     return reward(task, kind, root)
 
 
@@ -137,6 +144,83 @@ def rewards_in(score: RewardFunction | RewardTable) -> Mapping[str, RewardFuncti
     if isinstance(score, RewardTable):
         return {name: part.reward for name, part in score.parts.items()}
     return {"": score}
+
+
+_MODULE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):[A-Za-z_]\w*")
+"""How a worker's function is written: "package.module:function"."""
+
+
+BUILT_IN = frozenset({"assay"}) | sys.stdlib_module_names
+"""Packages whose functions are known by the version of a reward: closures hold partials too."""
+
+
+def source_sha256(function: Callable[..., Any]) -> str:
+    """The sha256 of the source of the modules that `function` is made of.
+
+    The module that defines it, or its class, and those of the functions it holds: in a closure, in
+    a partial, in the fields of a dataclass, where "package.module:name" names one too.
+    """
+    sources = dict(sorted(sources_of(function).items()))
+    if len(sources) == 1:
+        return sha256_text(*sources.values())
+    return sha256_text(canonical_json(sources))
+
+
+def sources_of(value: Any) -> dict[str, str]:
+    """Source by module of everything that a function, or an object in its place, calls."""
+    plain = inspect.unwrap(value)
+    module = inspect.getmodule(plain) or inspect.getmodule(type(plain))
+    assert module is not None, f"{value} has no module"
+    loaded = file_of(module)
+    sources = {module.__name__: inspect.getsource(module)} if loaded is None else {**loaded.sources}
+    for held in _held(plain):
+        if callable(held) and not isinstance(held, type):
+            sources |= sources_of(held)
+        elif isinstance(held, str) and (named := _MODULE.fullmatch(held)):
+            spec = find_spec(named["module"])
+            if spec is not None and spec.origin is not None:
+                sources[named["module"]] = Path(spec.origin).read_text(encoding="utf-8")
+    return sources
+
+
+def _held(plain: Any) -> list[Any]:
+    """What a function closes over, a partial was given, or an instance of a dataclass holds."""
+    if isinstance(plain, partial):
+        return [plain.func, *plain.args, *plain.keywords.values()]
+    if is_dataclass(plain):
+        return [getattr(plain, field.name) for field in fields(plain)]
+    return [cell.cell_contents for cell in getattr(plain, "__closure__", None) or ()]
+
+
+def judge_journal(
+    file: Path,
+    helpers: Mapping[str, HelperModel],
+    spec: RewardSpec | None,
+    score: RewardFunction | RewardTable,
+) -> JudgementJournal:
+    """Keeps in a file what a reward, or a benchmark's checker, says, under the sha256 of what that
+    depends on."""
+    rewards = rewards_in(score).values()
+    sources = [source_sha256(each) for each in rewards]
+    asked = asked_helpers(helpers, rewards)
+    settings = [s for each in rewards if (s := settings_of(each))]
+    also = [settings] if settings else []  # others have the name that they had before
+    told = plain(spec or {})
+    judge = sha256_text(canonical_json([sources, told, asked, *also]))
+    return JudgementJournal(file, judge)
+
+
+def settings_of(reward: RewardFunction) -> Mapping[str, Any]:
+    """What the judgements of a reward depend on beside its code and its options."""
+    return reward.settings if isinstance(reward, JudgeReward) else {}
+
+
+def asked_helpers(
+    helpers: Mapping[str, HelperModel], rewards: Iterable[RewardFunction]
+) -> dict[str, str]:
+    """The fingerprints of the helper models that rewards ask, by name."""
+    names = {name for each in rewards if isinstance(each, JudgeReward) for name in each.helpers}
+    return {name: find_helper(helpers, name).fingerprint for name in sorted(names)}
 
 
 SETTINGS = (bool, int, float, str, tuple)

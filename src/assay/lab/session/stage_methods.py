@@ -27,8 +27,9 @@ from assay.experiment.stage_tables import (
     StageSpec,
     StoredStage,
     rows_per_step,
+    schedules_in,
 )
-from assay.experiment.training_settings import ScheduleSpec, schedules_in
+from assay.experiment.training_settings import ScheduleSpec
 from assay.lab.models.learner import (
     Encoder,
     drawn_by,
@@ -41,6 +42,7 @@ from assay.lab.models.learner import (
 from assay.lab.monitor.observer import Observer
 from assay.lab.session.reward_parts import rewards_in
 from assay.models.distilling import Teacher
+from assay.rl.packed import Packed
 from assay.rl.policy import Sampling
 from assay.rl.preference import Preference
 from assay.tasks.rendered_dialogue import dialogue_of
@@ -59,17 +61,11 @@ from assay.train.likelihood import (
     Validation,
     judged_members,
     likelihood_batch,
-    weighted_batch,
+    telling_batch,
 )
 from assay.train.loop import Check as BatchCheck
 from assay.train.loop import FirstBatchCheck, LoopSettings, StepMetrics
-from assay.train.pair_choice import (
-    Pair,
-    choose_pairs,
-    groups_with_pairs,
-    pair_count,
-    with_signal,
-)
+from assay.train.pair_choice import Pair, choose_pairs, groups_with_pairs, pair_count
 from assay.train.sampled_groups import (
     GroupStream,
     MultiTurn,
@@ -268,8 +264,7 @@ def build_validation(
     if isinstance(stage, RceStage | GrpoStage | DpoStage) and all(
         CANDIDATES in row.extra for row in rows
     ):
-        held = [e for group in held_out_groups(stage, inputs, rows) for e in group]
-        return Validation(weighted_batch(held, 1.0, 1.0), due, stage.micro_tokens, groups=True)
+        return Validation(held_out_batch(stage, inputs, rows), due, stage.micro_tokens, groups=True)
     loss_on = stage.loss_on if isinstance(stage, SftStage) else "last"
     episodes = StoredEpisodes(replace(inputs, rows=rows), loss_on)
     return Validation(likelihood_batch(episodes), due, stage.micro_tokens)
@@ -423,17 +418,15 @@ def candidates_of(row: Row) -> Sequence[Mapping[str, Any]]:
     return candidates
 
 
-def held_out_groups(
-    stage: StoredStage, inputs: StageInput, rows: Sequence[Row]
-) -> list[list[Episode]]:
+def held_out_batch(stage: StoredStage, inputs: StageInput, rows: Sequence[Row]) -> Packed:
     """The groups of held-out rows that a validation can tell good from bad by: those whose rewards
     differ. Raises InputError where there is none."""
-    groups = judged_members([group_of(stage, inputs, row) for row in rows])
-    kept = [groups[g] for g in sorted(with_signal(groups))]
-    if not kept:
+    groups = [group_of(stage, inputs, row) for row in rows]
+    batch = telling_batch(groups)
+    if batch is None:
         problem = "no held-out group has rewards that differ"
         raise InputError(problem, field="validation", fix="hold other rows out")
-    return kept
+    return batch
 
 
 def build_dpo(stage: DpoStage, inputs: StageInput, steps: int = 1) -> Dpo:

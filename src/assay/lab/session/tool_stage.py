@@ -24,7 +24,7 @@ from assay.lab.session.stage_methods import StageInput, visits_per_epoch
 from assay.models.folder import read_object
 from assay.models.load import GENERATION
 from assay.models.supported import read_config, read_tokenizer
-from assay.runs.run_names import stage_start
+from assay.runs.run_names import located, recorded_start
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.user_code import SCHEME
 from assay.trainers.read_back import acting_in_training
@@ -188,7 +188,8 @@ def translations(session: Session) -> list[tuple[ToolStage, Translated]]:
 
 def start_source(session: Session, name: str) -> str:
     """The model that a stage of a run under way starts from. Raises RunNotFound."""
-    run, reference = stage_start(session.run, session.experiment.stage[name])
+    start = recorded_start(session.run, name, session.experiment.stage[name])
+    run, reference = located(session.run, start)
     if reference.stage is None:
         return session.experiment.model
     return f"{OTHER_RUN}{run}@{checkpoint_name(reference)}"

@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 
 from assay.errors import InputError, nearest
-from assay.lab.run.runner import lacking
+from assay.lab.run.resume import lacking
 from assay.lab.session.validate import check_names
 from assay.lab.sweep.planned_runs import PlannedRun, plan
 from assay.lab.sweep.read_sweep import SweepFile

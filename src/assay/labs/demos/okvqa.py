@@ -13,7 +13,7 @@ from typing import Any
 from assay.data.json_files import load_json, read_jsonl
 from assay.data.loaded import DataError, Loaded, Record, check_file
 from assay.data.row import ImagePart
-from assay.errors import InputError
+from assay.errors import InputError, look_up
 from assay.labs.demos.demonstrations import (
     Demonstration,
     DemonstrationSet,
@@ -24,7 +24,7 @@ from assay.labs.demos.demonstrations import (
 from assay.labs.demos.outcomes import answers_from_soft_label
 from assay.labs.demos.pools import POOL_OPTIONS, with_pools
 from assay.labs.demos.rewards import accuracy
-from assay.tasks.task import Benchmark, BenchmarkOptions, lookup
+from assay.tasks.task import Benchmark, BenchmarkOptions
 
 SIDES = {"train": "COCO_train2014_%012d.jpg", "val": "COCO_val2014_%012d.jpg"}
 """With the names of the images in COCO's folders, by the image's number."""
@@ -48,7 +48,7 @@ def read_okvqa(side: str, options: BenchmarkOptions) -> Loaded:
     Raises InputError for another side or option, DataError for what is wrong with a row or
     its image, InputError.
     """
-    lookup(SIDES, side, "side of okvqa")
+    look_up(SIDES, side, "side of okvqa")
     chosen = options.over(OPTIONS)
     for name in (f"train_{name}" for name in FILES if side == "train"):
         if chosen[name]:

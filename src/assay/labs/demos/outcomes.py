@@ -22,12 +22,11 @@ from typing import Any, Literal
 from assay.data.files import cache_root
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.row import Message, Row, TextPart
-from assay.errors import RunFailure
+from assay.errors import RunFailure, look_up
 from assay.labs.demos.demonstrations import ANSWERS, conversation, set_of
 from assay.labs.demos.demonstrations import FROZEN as FROZEN
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.tasks.helper_model import HelperFailed, HelperModel, Question
-from assay.tasks.task import lookup
 
 ANNOTATORS = 10
 """The answers that the official accuracy takes for each question."""
@@ -333,7 +332,7 @@ def ask(frozen: HelperModel, selections: Sequence[Selection]) -> list[SelectionO
     settings += ["beams", how.beams] if how.beams > 1 else []
     texts = once(frozen, [[*settings, shown(messages)] for messages in prompts], answered)
     return [
-        outcome_of(text, row.extra[ANSWERS], lookup(METRICS, set_of(row).metric, "metric"))
+        outcome_of(text, row.extra[ANSWERS], look_up(METRICS, set_of(row).metric, "metric"))
         for (row, _), text in zip(selections, texts, strict=True)
     ]
 

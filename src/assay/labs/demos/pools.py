@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from assay.data.hashing import normalise_text
 from assay.data.row import ImagePart, Message, Row
-from assay.errors import InputError
+from assay.errors import InputError, look_up
 from assay.labs.demos.demonstrations import (
     ANSWERS,
     POOL,
@@ -27,7 +27,6 @@ from assay.labs.demos.demonstrations import (
     set_of,
 )
 from assay.labs.demos.outcomes import METRICS
-from assay.tasks.task import lookup
 
 Features = NDArray[np.float32]
 BLOCK = 512
@@ -137,7 +136,7 @@ def pools_of(
     if options.get("mix") or options["sampler"] == "mix":
         fix = "take the pools of one sampler"
         raise InputError("pools are no longer mixed", field="options.sampler", fix=fix)
-    sample = lookup(SAMPLERS, options["sampler"], "sampler of pools")
+    sample = look_up(SAMPLERS, options["sampler"], "sampler of pools")
     excluded = excluded_of(demonstrations, queries)
     most = len(demonstrations.demonstrations) - max(map(len, excluded), default=0)
     if not 1 <= size <= most:
@@ -169,7 +168,7 @@ def _question(message: Message) -> tuple[str, ...]:
 def right_answers(row: Row) -> list[int]:
     """The demonstrations of a row's pool whose own answer would score something."""
     demonstrations = set_of(row)
-    metric = lookup(METRICS, demonstrations.metric, "metric")
+    metric = look_up(METRICS, demonstrations.metric, "metric")
     answers = {number: demonstrations.demonstrations[number].answer for number in row.extra[POOL]}
     scores = {text: metric(text, row.extra[ANSWERS]).score for text in set(answers.values())}
     return [number for number, text in answers.items() if scores[text] > 0]

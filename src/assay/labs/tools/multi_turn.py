@@ -36,7 +36,7 @@ from assay.data.episode import Completion, Ended, Reward
 from assay.data.row import Message, Row, ToolCall
 from assay.data.tools import function_names
 from assay.data.wheels import wheel_directory
-from assay.errors import InputError, RunFailure
+from assay.errors import InputError, RunFailure, look_up
 from assay.labs.tools.parsing import (
     Decode,
     MessageCalls,
@@ -51,7 +51,7 @@ from assay.sandbox.limits import CallOutcome, Limits
 from assay.sandbox.pool import WorkerPool
 from assay.tasks.no_verdict import earned
 from assay.tasks.running import WorkerReward
-from assay.tasks.task import Asked, lookup
+from assay.tasks.task import Asked
 
 MULTI_TURN = (
     "multi_turn_base",
@@ -81,7 +81,7 @@ def multi_turn_entries(category: str) -> tuple[Row, ...]:
     the docs that are in `tools`. The categories write the same 200 scenes, so entries of one number
     share a `conversation`. Raises InputError for a category that is not in MULTI_TURN.
     """
-    lookup(dict.fromkeys(MULTI_TURN), category, "multi-turn category of BFCL")
+    look_up(dict.fromkeys(MULTI_TURN), category, "multi-turn category of BFCL")
     data = wheel_directory(WHEEL) / "bfcl_eval" / "data"
     name = f"BFCL_v4_{category}.json"
     questions, answers = _lines(data / name), _lines(data / "possible_answer" / name)

@@ -13,9 +13,10 @@ from typing import Any
 
 from assay.data.row import Message, Row, ToolCall
 from assay.data.wheels import wheel_directory
+from assay.errors import look_up
 from assay.labs.tools.multi_turn import MULTI_TURN, hinted, messages_of, multi_turn_entries
 from assay.labs.tools.rewards import RELEVANCE, WHEEL, ast_check
-from assay.tasks.task import Loaded, lookup
+from assay.tasks.task import Loaded
 
 CATEGORIES = (
     "simple_python",
@@ -35,7 +36,7 @@ def entries(category: str) -> tuple[Row, ...]:
 
     Raises InputError for a category that is not in ENTRIES.
     """
-    return lookup(ENTRIES, category, "BFCL category")(category)
+    return look_up(ENTRIES, category, "BFCL category")(category)
 
 
 def ast_entries(category: str) -> tuple[Row, ...]:

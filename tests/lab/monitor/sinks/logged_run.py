@@ -95,7 +95,7 @@ def logging(
     experiment: Experiment, run: RunDirectory, observer: Observer | None = None
 ) -> Iterator[Observer]:
     """The run at work, with its sinks behind the observer."""
-    with sending(experiment, run, observer or Silent()) as several:
+    with sending(experiment, run, 1, observer or Silent()) as several:
         several.begin(run)
         yield several
         several.end(run)
