@@ -56,6 +56,8 @@ FOLDER = "comparisons"
 LONGEST_NAME = 120
 SHOWN = 2
 """Items of each kind that are shown with both answers."""
+KINDS = {"gained": "better", "lost": "worse", "unchanged": "plain"}
+"""What becomes of an item, and its badge."""
 SHOWN_VALUE = 60
 """Characters of a setting that a table shows."""
 QUIET = ("follows", "note")
@@ -245,14 +247,14 @@ def flips_blocks(
         sides = (named[pairing.control], named[pairing.other])
         kinds = {"gained": pairing.flips.gained, "lost": pairing.flips.lost}
         if not any(kinds.values()):
-            kinds = {"unchanged": pairing.flips.unchanged[:1]}
+            kinds = {"unchanged": pairing.flips.unchanged}
         shown = [item for items in kinds.values() for item in items[:most]]
         answers = {line.name: _answers(line, shown) for line in sides}
         blocks.append(Heading(against(pairing, labels, w)))
         for kind, items in kinds.items():
             if not items:
                 continue
-            badge = Mark(w(f"kind.{kind}"), "better" if kind == "gained" else "worse")
+            badge = Mark(w(f"kind.{kind}"), KINDS[kind])
             blocks.append(Text((badge, f" {number(len(items))}")))
             for item in items[:most]:
                 both = [(labels[line.name], answers[line.name].get(item)) for line in sides]
