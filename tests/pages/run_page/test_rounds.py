@@ -10,6 +10,7 @@ from assay.runs.metrics import append_metrics
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
 from tests.pages.pages import Page
+from tests.pages.run_page.test_page import words_of
 from tests.pages.synthetic import RECORD, SPEC, add_scores, empty_run
 from tests.sample_lines import sample_line
 
@@ -61,7 +62,7 @@ def run(tmp_path):
 def test_rounds_follow_each_other_on_one_axis(run):
     page = write_report(run)
     source = page.read_text(encoding="utf-8")
-    section = source[source.index('id="rounds"') :].partition("</details>")[0]
+    section = source[source.index('id="rounds"') :].partition("</section>")[0]
     assert "more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in section
     assert "rl ← sft.last: reward 0.1 → 0.3 in 3 steps" in section
     assert "n = 35 completions" in section and "each is drawn as a share of" in section
@@ -74,6 +75,8 @@ def test_rounds_follow_each_other_on_one_axis(run):
     assert "reward tools.ast → –; reward.tools.ast – → 100" in section
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
     assert "- more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in markdown
+    # A reader sees them without unfolding, on a page that is as short as every other.
+    assert "more ← rl · step 3" in Page(page).visible and words_of(Page(page).visible) <= 700
 
 
 def test_without_a_figure_there_is_no_section(tmp_path):
