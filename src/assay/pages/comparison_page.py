@@ -235,7 +235,8 @@ def flips_blocks(
     pairings = [line.to_control for line in lines if line.to_control is not None]
     if not pairings:
         return []
-    blocks: list[Block] = [Text(w("compare.flips_about"), "soft")]
+    about = Text(w("compare.flips_about"), "soft")
+    blocks: list[Block] = []
     rows: Mapping[str, Row] = {}
     run = table.control.run
     try:
@@ -261,9 +262,11 @@ def flips_blocks(
                 blocks += question_blocks(
                     Mark(item, "", door(sides, item)), rows.get(item), both, w
                 )
+            if kind == "unchanged":
+                continue
             every = [Mark(sides[1].address + item, "code", door(sides, item)) for item in items]
             blocks.append(
-                Folded(w("compare.all_items", count=number(len(items))), [Bullets(every)])
+                Folded(w("compare.all_items", count=number(len(items))), [about, Bullets(every)])
             )
     return blocks
 

@@ -282,11 +282,11 @@ def metric_blocks(progress: Progress, words: Words) -> list[Block]:
 
 
 def about(progress: Progress, words: Words) -> str:
-    """The step of the stage, and the first step of the table."""
+    """The step of the stage, and the report that the table begins at."""
     place = words("progress.position", last=progress.last, planned=progress.planned or "?")
-    key = "since_step" if progress.reported is None else "since_report"
-    since = words(f"progress.{key}", first=progress.first)
-    return f"{place} {since}"
+    if progress.reported is None:
+        return place
+    return f"{place} {words('progress.since_report', first=progress.first)}"
 
 
 def is_idle(row: MetricRow) -> bool:

@@ -63,20 +63,21 @@ def test_rounds_follow_each_other_on_one_axis(run):
     page = write_report(run)
     source = page.read_text(encoding="utf-8")
     section = source[source.index('id="rounds"') :].partition("</section>")[0]
-    assert "more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in section
-    assert "rl ← sft.last: reward 0.1 → 0.3 in 3 steps" in section
     assert "n = 35 completions" in section and "each is drawn as a share of" in section
     # One chart with a mark where each round ends, a line at what the next one started from, and the
     # largest mean of either reward at the same height.
     assert (section.count("<svg"), section.count('l-3.5 6h7z" class="mark"')) == (1, 2)
-    assert section.count('x1="373.33" y1="10"') == 1  # a third of the way from step 1 to step 7
+    assert section.count('x1="133.33" y1="10"') == 1  # a third of the way from step 1 to step 7
     assert section.count('class="chosen-line"') == 1 and "Reward of rl, more, mean" in section
     assert section.count("<title>1</title>") == 2
-    assert "reward tools.ast → –; reward.tools.ast – → 100" in section
-    markdown = (run.path / "report.md").read_text(encoding="utf-8")
-    assert "- more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in markdown
+    rows, read = ["rl", "sft.last", "0.1 → 0.3 in 3 steps"], Page(page)
+    assert read.row(*rows)[3:] == ["–", "–"]
+    changed = "reward tools.ast → –; reward.tools.ast – → 100"
+    assert read.row("more", "rl · step 3", "0.1 → 0.4 in 4 steps")[4] == changed
     # A reader sees them without unfolding, on a page that is as short as every other.
-    assert "more ← rl · step 3" in Page(page).visible and words_of(Page(page).visible) <= 700
+    assert "0.1 → 0.4 in 4 steps" in read.visible and words_of(read.visible) <= 700
+    markdown = (run.path / "report.md").read_text(encoding="utf-8")
+    assert "| more | rl · step 3 | 0.1 → 0.4 in 4 steps |" in markdown
 
 
 def test_without_a_figure_there_is_no_section(tmp_path):
