@@ -1,18 +1,15 @@
 """Figures of rounds and lengths show what was recorded, and say what was not."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from assay.pages.run_page import write_report
 from assay.runs.metrics import append_metrics
-from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
 from tests.pages.pages import Page
 from tests.pages.run_page.test_page import words_of
 from tests.pages.synthetic import RECORD, SPEC, add_scores, empty_run
-from tests.sample_lines import sample_line
 
 MORE = """
 [stage.more]
@@ -28,23 +25,9 @@ reward = {{ 'tools.ast' = 100.0 }}
 TWO = SPEC.replace("[evaluate.dev]", MORE)
 
 
-def sampled(step: int, place: int, outcome: str, tokens: int, ended: str = "stop") -> dict:
-    right = float(outcome == "right")
-    written = {"tokens": [1] * tokens, "behaviour_logps": [-0.1] * tokens, "ended": ended}
-    judged = {"reward": right, "parts": json.dumps({"accuracy": right}), "outcome": outcome}
-    return sample_line(step, f"row_{place}", 0, **written, **judged)
-
-
-def train(run: RunDirectory, stage: str, steps: int, parts: bool = True):
+def train(run: RunDirectory, stage: str, steps: int):
     for step in range(1, steps + 1):
-        kinds = ("right", "wrong", "right", "no answer")
-        lines = [sampled(step, n, kinds[n], 3 + n) for n in range(4)]
-        lines.append(sampled(step, 4, "wrong", 90, "length"))
-        write_samples(run.samples(stage, step), lines)
-        numbers = {"part/accuracy": step / 10, "part/accuracy/format": 1.0} if parts else {}
-        append_metrics(
-            run.metrics, stage, step, 1.0, reward_mean=step / 10, completions=5, **numbers
-        )
+        append_metrics(run.metrics, stage, step, 1.0, reward_mean=step / 10, completions=5)
 
 
 @pytest.fixture
@@ -82,7 +65,7 @@ def test_rounds_follow_each_other_on_one_axis(run):
 
 def test_without_a_figure_there_is_no_section(tmp_path):
     run = empty_run(tmp_path)
-    train(run, "rl", 3, parts=False)
+    train(run, "rl", 3)
     add_scores(run, "base", [0.0] * 4)
     page = Page(write_report(run))
     assert ("section", "id", "training") in page.attributes
