@@ -54,7 +54,10 @@ def run(
 
     if new and or_resume:
         raise InputError("--new and --or-resume exclude each other", fix="choose one")
-    read_alone(file, overrides)
+    name = read_alone(file, overrides)
+    from assay.runs.same_experiment import refuse_existing
+
+    refuse_existing(root, name, new or or_resume)
     from assay.cli.results import run_result, runs_shown
     from assay.lab.session.validate import read_whole
     from assay.library.actions import run_seeds
@@ -167,12 +170,12 @@ def check(
     return Outcome(result, shown, report.findings, counted=counted, exit_code=code)
 
 
-def read_alone(file: Path, overrides: list[str] | None) -> None:
-    """Raise InputError for what is wrong with the file itself, before torch is imported, which
-    takes some seconds."""
+def read_alone(file: Path, overrides: list[str] | None) -> str:
+    """The experiment's name. Raises InputError for what is wrong with the file itself, before torch
+    is imported, which takes some seconds."""
     from assay.experiment.read_file import read_experiment
 
-    read_experiment(file, overrides or ())
+    return read_experiment(file, overrides or ()).name
 
 
 def fit_outcome(
