@@ -194,8 +194,8 @@ def _fairness(table: ComparisonTable, control: str, w: Words, whole: bool) -> li
     columns = [w(f"compare.{name}") for name in ("part", "state", "differs")]
     return [
         Text(w("compare.fairness_about", control=control), "soft"),
-        *([Table(columns, loud, kind="parts")] if loud else []),
-        *([Table(columns, quiet, kind="parts")] if quiet and whole else []),
+        *([Table(columns, loud, kind="cards parts")] if loud else []),
+        *([Table(columns, quiet, kind="cards parts")] if quiet and whole else []),
         *([Text(w("compare.same_list", parts=same))] if same else []),
     ]
 
