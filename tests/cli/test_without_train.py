@@ -30,7 +30,7 @@ LIGHT = {
     "costs": ["costs", "tiny"],
 }
 HEAVY = {
-    "run": ["run", "tiny.toml"],
+    "run": ["run", "tiny.toml", "--new"],
     "check": ["check", "tiny.toml"],
     "eval": ["eval", "path:model", "--benchmark", "math/gsm8k"],
     "resume": ["resume", "tiny"],
@@ -100,7 +100,10 @@ def test_what_trains_says_in_one_line_what_to_install_and_changes_nothing(traine
         return {each: each.read_bytes() for each in files if each.is_file()}
 
     before = held()
-    for code, said in invoked(trained.root, HEAVY).values():
+    told = invoked(trained.root, HEAVY | {"taken": ["run", "tiny.toml"]})
+    # What needs no training is told before: that the name has runs.
+    assert "a run named 'tiny' exists" in told.pop("taken")[1]
+    for code, said in told.values():
         assert code == 2 and said.count("\n") == 1, said
         assert said.endswith("the extra 'train' (pip install 'assay-lab[train]')\n")
     assert held() == before

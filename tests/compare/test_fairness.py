@@ -191,7 +191,8 @@ def test_an_accepted_difference_that_is_none_is_remarked_and_accepts_nothing(run
     assert runs_table(run, other, allow=["code"]).allowed == ("code.commit",)
     table = runs_table(run, other, allow=["code.comit"])
     (found,) = [each for each in table.findings if each.code == "allowed_the_same"]
-    assert "code.comit; they differ in code.commit" in english(found).evidence
+    assert "differ in code.comit," in english(found).what
+    assert english(found).evidence == "they differ in code.commit"
     assert table.allowed == ()
 
 

@@ -54,7 +54,7 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
         if "pre" in self._open:
             self.blocks[-1] += data
-        folded = "details" in self._open and "summary" not in self._open
+        folded = self._open.count("details") > ("summary" in self._open)
         if "main" in self._open and not folded:
             self.visible += f" {data}"
 

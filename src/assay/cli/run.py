@@ -54,7 +54,11 @@ def run(
 
     if new and or_resume:
         raise InputError("--new and --or-resume exclude each other", fix="choose one")
-    read_alone(file, overrides)
+    name = read_alone(file, overrides)
+    from assay.runs.same_experiment import refuse_existing
+
+    refuse_existing(root, name, new or or_resume)
+    import_checks()
     from assay.cli.results import run_result, runs_shown
     from assay.lab.session.validate import read_whole
     from assay.library.actions import run_seeds
@@ -141,6 +145,7 @@ def check(
     if gpu is not None or memory is not None:
         return fit_outcome(root, file, overrides, gpu, memory, gpus, tokens)
     read_alone(file, overrides)
+    import_checks()
     from assay.judge.templates import filled
     from assay.library.actions import check as check_spec
     from assay.pages.command_tables import check_lines, check_tables, note_lines
@@ -163,13 +168,17 @@ def check(
     return Outcome(result, shown, report.findings, counted=counted, exit_code=code)
 
 
-def read_alone(file: Path, overrides: list[str] | None) -> None:
-    """Raise InputError for what is wrong with the file itself, before torch is imported, which
-    takes some seconds and is done then."""
+def read_alone(file: Path, overrides: list[str] | None) -> str:
+    """The experiment's name. Raises InputError for what is wrong with the file itself, before torch
+    is imported, which takes some seconds."""
     from assay.experiment.read_file import read_experiment
 
-    read_experiment(file, overrides or ())
-    gc.disable()  # What is imported stays: to look for garbage in it takes a second.
+    return read_experiment(file, overrides or ()).name
+
+
+def import_checks() -> None:
+    """Import what works with an experiment, without looking for garbage: all of it stays."""
+    gc.disable()
     import assay.lab.check.all_checks  # noqa: F401
 
     gc.freeze()
@@ -237,6 +246,7 @@ def synthesise(
     from assay.pages.words import in_language, words
 
     read_alone(file, overrides)
+    import_checks()
     experiment = read_whole(file, overrides or (), root)
     if name in experiment.selections or (experiment.selections and not experiment.synthesise):
         return selections_made(root, experiment, name)

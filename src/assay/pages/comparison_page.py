@@ -56,6 +56,8 @@ FOLDER = "comparisons"
 LONGEST_NAME = 120
 SHOWN = 2
 """Items of each kind that are shown with both answers."""
+KINDS = {"gained": "better", "lost": "worse", "unchanged": "plain"}
+"""What becomes of an item, and its badge."""
 SHOWN_VALUE = 60
 """Characters of a setting that a table shows."""
 QUIET = ("follows", "note")
@@ -192,8 +194,8 @@ def _fairness(table: ComparisonTable, control: str, w: Words, whole: bool) -> li
     columns = [w(f"compare.{name}") for name in ("part", "state", "differs")]
     return [
         Text(w("compare.fairness_about", control=control), "soft"),
-        *([Table(columns, loud, kind="parts")] if loud else []),
-        *([Table(columns, quiet, kind="parts")] if quiet and whole else []),
+        *([Table(columns, loud, kind="cards parts")] if loud else []),
+        *([Table(columns, quiet, kind="cards parts")] if quiet and whole else []),
         *([Text(w("compare.same_list", parts=same))] if same else []),
     ]
 
@@ -233,7 +235,8 @@ def flips_blocks(
     pairings = [line.to_control for line in lines if line.to_control is not None]
     if not pairings:
         return []
-    blocks: list[Block] = [Text(w("compare.flips_about"), "soft")]
+    about = Text(w("compare.flips_about"), "soft")
+    blocks: list[Block] = []
     rows: Mapping[str, Row] = {}
     run = table.control.run
     try:
@@ -245,23 +248,25 @@ def flips_blocks(
         sides = (named[pairing.control], named[pairing.other])
         kinds = {"gained": pairing.flips.gained, "lost": pairing.flips.lost}
         if not any(kinds.values()):
-            kinds = {"unchanged": pairing.flips.unchanged[:1]}
+            kinds = {"unchanged": pairing.flips.unchanged}
         shown = [item for items in kinds.values() for item in items[:most]]
         answers = {line.name: _answers(line, shown) for line in sides}
         blocks.append(Heading(against(pairing, labels, w)))
         for kind, items in kinds.items():
             if not items:
                 continue
-            badge = Mark(w(f"kind.{kind}"), "better" if kind == "gained" else "worse")
+            badge = Mark(w(f"kind.{kind}"), KINDS[kind])
             blocks.append(Text((badge, f" {number(len(items))}")))
             for item in items[:most]:
                 both = [(labels[line.name], answers[line.name].get(item)) for line in sides]
                 blocks += question_blocks(
                     Mark(item, "", door(sides, item)), rows.get(item), both, w
                 )
+            if kind == "unchanged":
+                continue
             every = [Mark(sides[1].address + item, "code", door(sides, item)) for item in items]
             blocks.append(
-                Folded(w("compare.all_items", count=number(len(items))), [Bullets(every)])
+                Folded(w("compare.all_items", count=number(len(items))), [about, Bullets(every)])
             )
     return blocks
 

@@ -395,7 +395,7 @@ def _part_means(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def _by_checkpoint(head: str, labels: Iterable[str], rows: Sequence[Row], words: Words) -> Table:
     columns = [words(f"table.{head}"), *(Column(label, right=True) for label in labels)]
-    return Table(columns, rows, kind="small")
+    return Table(columns, rows, kind="cards small")
 
 
 def all_outcomes(facts: "RunFacts", words: Words) -> list[Block]:
@@ -491,7 +491,7 @@ def generation_blocks(
     columns = [*heads, words("generation.limits"), truncated]
     columns += [words("generation.sampled")] if sampled else []
     about = [Text(words("generation.sampled_about"), "soft")] if sampled else []
-    return [Table(columns, [row[: len(columns)] for row in rows], kind="small"), *about]
+    return [Table(columns, [row[: len(columns)] for row in rows], kind="cards small"), *about]
 
 
 def truncated_text(truncated: int | None, answers: int, words: Words) -> str:

@@ -142,7 +142,7 @@ def _changed(row: FactRow, table: str, words: Words, power: bool = False) -> Row
 
 def _metric_changed(row: MetricRow, words: Words) -> Row:
     difference = figures_of(row, words)[2]
-    write = writers(row.metric)[0]
+    write = row_writers(row)[0]
     ends = [write(each.value) if each else "–" for each in (row.before, row.after)]
     verdict = words(f"progress.verdict_{direction_of(row.change)}") if row.change else "–"
     return [metric_label(row.metric, words), *ends, difference, verdict]
@@ -282,11 +282,11 @@ def metric_blocks(progress: Progress, words: Words) -> list[Block]:
 
 
 def about(progress: Progress, words: Words) -> str:
-    """The step of the stage, and the first step of the table."""
+    """The step of the stage, and the report that the table begins at."""
     place = words("progress.position", last=progress.last, planned=progress.planned or "?")
-    key = "since_step" if progress.reported is None else "since_report"
-    since = words(f"progress.{key}", first=progress.first)
-    return f"{place} {since}"
+    if progress.reported is None:
+        return place
+    return f"{place} {words('progress.since_report', first=progress.first)}"
 
 
 def is_idle(row: MetricRow) -> bool:
@@ -297,7 +297,7 @@ def is_idle(row: MetricRow) -> bool:
 
 def figures_of(row: MetricRow, words: Words) -> tuple[str, str, str, str]:
     """A metric before and after, its change and its trend."""
-    write, signed = writers(row.metric)
+    write, signed = row_writers(row)
     # A slope is a small change: a tenth of a point would round it away.
     fine = points_of if signed is points else signed_number
     difference = ""
@@ -318,6 +318,15 @@ def writers(metric: str) -> tuple[Callable[[float], str], Callable[[float], str]
     if is_share(metric) or metric.startswith(PART):
         return percent, points
     return number, signed_number
+
+
+def row_writers(row: MetricRow) -> tuple[Callable[[float], str], Callable[[float], str]]:
+    """The formats of a row, whose parts of a reward are shares where all their limits are."""
+    formats = writers(row.metric)
+    known = [each.interval for each in (row.before, row.after) if each and each.interval]
+    ends = [end for interval in known for end in (interval.low, interval.high)]
+    amount = any(formats[0](end) == number(end) for end in ends)
+    return (number, signed_number) if amount else formats
 
 
 def points_of(difference: float) -> str:

@@ -85,7 +85,7 @@ def write_progress(run: RunDirectory, stage: str, step: int, lang: str = "en") -
     return file
 
 
-OPEN = ("results", "progress", "training", "examples", "next")
+OPEN = ("results", "progress", "rounds", "training", "examples", "next")
 """Sections that a reader sees at once; the others are folded."""
 LONGEST = 250
 """Lines of report.md."""

@@ -15,7 +15,8 @@ from assay.pages.words import Words, score_text, visible, worded, words
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import read_status
 
-IN_TERMINAL = ("results", "lineage", "outcomes", "others", "generation", "examples")
+IN_TERMINAL = ("results", "rounds", "lineage", "outcomes", "others", "generation", "examples")
+IN_TERMINAL += ("health",)
 
 
 def final_blocks(run: RunDirectory, lang: str = "en") -> list[Block]:

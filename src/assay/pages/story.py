@@ -136,14 +136,13 @@ DETAILS = ("algorithm", "prompts", "group", "batch", "epochs", "reward", "sampli
 
 
 def stage_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """Settings, curves and dev scores of the last stage with steps; those before it folded."""
+    """Curves, settings and dev scores of the last stage with steps; those before it folded."""
     blocks: list[Block] = []
     names = [name for name in facts.experiment.stage if name in facts.metrics]
     for name in reversed(names):
         method = facts.experiment.stage[name].method.upper()
         title = words("stage.title", name=name, method=method)
-        own = [Text(about_stage(facts, name, words), "soft"), *trainer_blocks(facts, name, words)]
-        own += _curves(facts, name, words)
+        own = [*trainer_blocks(facts, name, words), *_curves(facts, name, words)]
         own += _dev(facts.dev_scores(name), words)
         blocks += [Heading(title), *own] if name == names[-1] else [Folded(title, own)]
     return blocks
@@ -153,8 +152,8 @@ MOST_CURVES = 6
 
 
 def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
-    """The curves of a stage; in a line those that stayed as they were, and folded what another
-    trainer recorded that has no name here."""
+    """The curves of a stage; folded its settings, in a line curves that stayed as they were, and
+    what another trainer recorded that has no name here."""
     method = facts.experiment.stage[stage].method
     marked = checkpoints_of(facts, stage)
     own = [*facts.curves(stage), *facts.part_curves(stage)]
@@ -163,7 +162,8 @@ def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
     folded = [panel(curve, marked, words) for curve in tools if not curve.constant]
     folded = [*shown[MOST_CURVES:], *folded]
     blocks: list[Block] = [Panels(shown[:MOST_CURVES])] if shown else []
-    more: list[Block] = [Panels(folded)] if folded else []
+    more: list[Block] = [Text(about_stage(facts, stage, words), "soft")]
+    more += [Panels(folded)] if folded else []
     still = [
         f"{metric_label(curve.metric, words)} {writer(curve.metric)(curve.last)}"
         for curve in own
@@ -172,7 +172,7 @@ def _curves(facts: RunFacts, stage: str, words: Words) -> list[Block]:
     if still:
         more.append(Text(words("chart.constant", metrics=words.listing.join(still)), "soft"))
     more += [Text(words("chart.legend"), "soft")] if shown else []
-    return [*blocks, Folded(words("chart.more"), more)] if more else blocks
+    return [*blocks, Folded(words("chart.more"), more)]
 
 
 def _dev(scores: Sequence[DevScore], words: Words) -> list[Block]:
@@ -405,10 +405,12 @@ def rounds_blocks(facts: RunFacts, words: Words) -> list[Block]:
     sentences += [words("figure.other_rewards")] if other else []
     nodes = [node for node in lineage(facts.run) if node.run == facts.run]
     changed = {node.label: changes(node, words, "reward") for node in nodes}
+    heads = [words(f"figure.{name}") for name in ("name", "start", "reward", "chosen", "changed")]
+    rows = [_round(facts, name, each, changed[name], words) for name, each in rewards.items()]
     return [
-        Text(" ".join(sentences), "soft"),
         _chart(facts, rewards, kinds if other else {}, words),
-        Bullets([_line(facts, name, each, changed[name], words) for name, each in rewards.items()]),
+        Table(heads, rows),
+        Folded(words("page.methods"), [Text(" ".join(sentences), "soft")]),
     ]
 
 
@@ -443,19 +445,22 @@ def _chart(
     last = [*rewards][-1]
     chosen += [before[last] + score.step for score in facts.dev_scores(last) if score.chosen]
     marked = Checkpoints([*accumulate(steps)], chosen)
-    return Figure(curve_panel(curves, label, number, marked, (1012, 150)), label)
+    return Figure(
+        curve_panel(curves, label, number, marked),
+        words("figure.share" if kinds else "metric.reward_mean"),
+    )
 
 
-def _line(facts: RunFacts, stage: str, reward: Curve, changed: Sequence[str], words: Words) -> str:
-    """A round with the checkpoint that it started from, its reward and what changed in that, and
-    its chosen dev score."""
-    start = visible(checkpoint_label(_start(facts, stage), words))
-    name = words("figure.round", stage=visible(stage), start=start)
+def _round(facts: RunFacts, stage: str, reward: Curve, changed: Sequence[str], words: Words) -> Row:
+    """A round with the checkpoint that it started from, its reward, the dev score that was chosen,
+    and what changed in the reward."""
     ends = f"{number(reward.values[0])} → {number(reward.last)}"
-    sentences = [words("figure.reward", steps=facts.metrics[stage][-1]["step"], ends=ends)]
-    sentences += [
+    chosen = [
         words("figure.dev", step=score.step, score=percent(score.score), items=score.items)
         for score in facts.dev_scores(stage)
         if score.chosen
     ]
-    return name + words.colon + words.semicolon.join([*sentences, *changed])
+    told = [words("figure.steps", ends=ends, steps=facts.metrics[stage][-1]["step"])]
+    start = visible(checkpoint_label(_start(facts, stage), words))
+    cells = [*told, words.semicolon.join(chosen) or "–", words.semicolon.join(changed) or "–"]
+    return [Cell(visible(stage), kind="head"), start, *cells]

@@ -32,7 +32,7 @@ from assay.runs.status import is_held, stored_status
 
 CHANGING = re.compile(
     r"status\.json|sinks\.json|now\.json|lock|metrics\.jsonl|protected\.json|checksums\.jsonl"
-    r"|report\.(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
+    r"|report\.(\w+\.)?(html|md)|reports/[^/]+/step-\d+\.md|traceback-[^/]+\.txt"
     r"|evaluations/[^/]+/[^/]+\.parts/[^/]+|(agreement/|judgements-)[^/]+\.jsonl|trainers/.+"
     r"|costs\.sqlite(-wal|-shm)?(-mark|-unreadable)?"
 )

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.lab.monitor.progress import progress
+from assay.judge.intervals import Estimate, Interval
+from assay.lab.monitor.progress import MetricRow, progress
 from assay.pages.markdown import page_markdown
-from assay.pages.progress_content import forecasts, progress_page
+from assay.pages.progress_content import figures_of, forecasts, progress_page
 from assay.pages.run_page import write_progress, write_report
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
@@ -40,6 +41,16 @@ def test_a_rate_is_written_with_its_interval_and_what_it_was_counted_on(run):
     assert signal.endswith("n = 4") and " to " in signal and signal.count("%") == 3
     assert "of 4 prompts" in row_of(shown.partition("| Metric |")[2], "Mean reward")[2]
     assert "a step" in row_of(shown, "Entropy")[4]
+
+
+def test_a_part_of_a_reward_that_is_no_share_is_an_amount_everywhere_in_its_row():
+    ends = [Estimate(value, Interval(low, 0.8, ""), 9) for value, low in ((-1.6, -3.8), (0.5, 0.2))]
+    row = MetricRow("part/net", *ends, change=Interval(-1.0, 5.2, ""), trend=None)
+    assert figures_of(row, words("en"))[:3] == (
+        "−1.6 (−3.8 to 0.8), n = 9",
+        "0.5 (0.2 to 0.8), n = 9",
+        "+2.1 (−1 to +5.2)",
+    )
 
 
 def test_milestones_show_state_expectation_and_value(run):

@@ -189,8 +189,9 @@ def test_verdict_and_errors_stand_before_the_results(tmp_path):
     for step in (1, 2, 3):
         append_metrics(run.metrics, "rl", step, 1.0, reward_mean=0.1, grad_norm=float("nan"))
     head, _, rest = Page(write_report(run)).visible.partition("Results")
-    assert "error" in head and "against base" in head and "error" not in rest.partition("More")[0]
-    assert "What to do" not in head and "assay report" in rest.partition("Next")[2]
+    assert "error" in head and "against base" in head
+    assert "error" not in rest.rpartition("Before")[0]
+    assert "What to do" not in head and "lower the learning" in rest.rpartition("Next")[2]
 
 
 def test_of_many_verdicts_the_table_has_those_against_the_control(demo):

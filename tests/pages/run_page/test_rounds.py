@@ -1,17 +1,15 @@
 """Figures of rounds and lengths show what was recorded, and say what was not."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from assay.pages.run_page import write_report
 from assay.runs.metrics import append_metrics
-from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory
 from tests.pages.pages import Page
+from tests.pages.run_page.test_page import words_of
 from tests.pages.synthetic import RECORD, SPEC, add_scores, empty_run
-from tests.sample_lines import sample_line
 
 MORE = """
 [stage.more]
@@ -27,23 +25,9 @@ reward = {{ 'tools.ast' = 100.0 }}
 TWO = SPEC.replace("[evaluate.dev]", MORE)
 
 
-def sampled(step: int, place: int, outcome: str, tokens: int, ended: str = "stop") -> dict:
-    right = float(outcome == "right")
-    written = {"tokens": [1] * tokens, "behaviour_logps": [-0.1] * tokens, "ended": ended}
-    judged = {"reward": right, "parts": json.dumps({"accuracy": right}), "outcome": outcome}
-    return sample_line(step, f"row_{place}", 0, **written, **judged)
-
-
-def train(run: RunDirectory, stage: str, steps: int, parts: bool = True):
+def train(run: RunDirectory, stage: str, steps: int):
     for step in range(1, steps + 1):
-        kinds = ("right", "wrong", "right", "no answer")
-        lines = [sampled(step, n, kinds[n], 3 + n) for n in range(4)]
-        lines.append(sampled(step, 4, "wrong", 90, "length"))
-        write_samples(run.samples(stage, step), lines)
-        numbers = {"part/accuracy": step / 10, "part/accuracy/format": 1.0} if parts else {}
-        append_metrics(
-            run.metrics, stage, step, 1.0, reward_mean=step / 10, completions=5, **numbers
-        )
+        append_metrics(run.metrics, stage, step, 1.0, reward_mean=step / 10, completions=5)
 
 
 @pytest.fixture
@@ -61,24 +45,27 @@ def run(tmp_path):
 def test_rounds_follow_each_other_on_one_axis(run):
     page = write_report(run)
     source = page.read_text(encoding="utf-8")
-    section = source[source.index('id="rounds"') :].partition("</details>")[0]
-    assert "more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in section
-    assert "rl ← sft.last: reward 0.1 → 0.3 in 3 steps" in section
+    section = source[source.index('id="rounds"') :].partition("</section>")[0]
     assert "n = 35 completions" in section and "each is drawn as a share of" in section
     # One chart with a mark where each round ends, a line at what the next one started from, and the
     # largest mean of either reward at the same height.
     assert (section.count("<svg"), section.count('l-3.5 6h7z" class="mark"')) == (1, 2)
-    assert section.count('x1="373.33" y1="10"') == 1  # a third of the way from step 1 to step 7
+    assert section.count('x1="133.33" y1="10"') == 1  # a third of the way from step 1 to step 7
     assert section.count('class="chosen-line"') == 1 and "Reward of rl, more, mean" in section
     assert section.count("<title>1</title>") == 2
-    assert "reward tools.ast → –; reward.tools.ast – → 100" in section
+    rows, read = ["rl", "sft.last", "0.1 → 0.3 in 3 steps"], Page(page)
+    assert read.row(*rows)[3:] == ["–", "–"]
+    changed = "reward tools.ast → –; reward.tools.ast – → 100"
+    assert read.row("more", "rl · step 3", "0.1 → 0.4 in 4 steps")[4] == changed
+    # A reader sees them without unfolding, on a page that is as short as every other.
+    assert "0.1 → 0.4 in 4 steps" in read.visible and words_of(read.visible) <= 700
     markdown = (run.path / "report.md").read_text(encoding="utf-8")
-    assert "- more ← rl · step 3: reward 0.1 → 0.4 in 4 steps" in markdown
+    assert "| more | rl · step 3 | 0.1 → 0.4 in 4 steps |" in markdown
 
 
 def test_without_a_figure_there_is_no_section(tmp_path):
     run = empty_run(tmp_path)
-    train(run, "rl", 3, parts=False)
+    train(run, "rl", 3)
     add_scores(run, "base", [0.0] * 4)
     page = Page(write_report(run))
     assert ("section", "id", "training") in page.attributes

@@ -72,6 +72,8 @@ def test_a_run_ends_in_few_lines_however_much_there_is_to_look_at(tmp_path, monk
     text = "\n".join(shown_lines)
     undecided, more = {"en": ("undecided", "more\n"), "zh": ("无法定论", "另有")}[lang]
     assert undecided in text and more in text
+    mends = {"en": "What it mends", "zh": "改善什么"}[lang]
+    assert mends in printed(final_blocks(run, lang), lang), "--full has the improvements"
     assert f"assay report {run.name} --full" in text
 
 

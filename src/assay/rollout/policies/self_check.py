@@ -120,7 +120,7 @@ def expect(what: str, value: float, allowed: float) -> None:
     """Raise RunFailure where a value is above what is allowed, or not a number."""
     if not value <= allowed:
         raise RunFailure(
-            f"self-check: {what} by {value:.2g}, allowed {allowed:.2g}; use the pinned versions of "
+            f"self-check: {what} by {value:.3g}, allowed {allowed:.3g}; use the pinned versions of "
             "torch and transformers, or a model of another family (docs/models.md)"
         )
 
