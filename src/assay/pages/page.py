@@ -80,8 +80,6 @@ class Field:
     kind: Literal["text", "number", "choice", "tick", "hidden"] = "text"
     choices: Sequence[tuple[str, str]] = ()
     """Values with their labels."""
-    on: bool = False
-    """Whether a tick is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,6 @@ class Column:
 
     title: str
     right: bool = False
-    below: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

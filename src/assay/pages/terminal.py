@@ -83,11 +83,9 @@ def _table(block: model.Table, words: Words) -> Iterator[RenderableType]:
     table = Table(title=title, title_justify="left", title_style="bold", box=box)
     table.show_lines = stacked
     for place, column in enumerate(map(column_of, block.columns)):
-        below = "".join(words.within(each) for each in column.below)
         justify = "right" if column.right else "left"
         fold = "ellipsis" if place else "fold"
-        head = Text(column.title + below)
-        table.add_column(head, justify=justify, overflow=fold, header_style="bold")
+        table.add_column(Text(column.title), justify=justify, overflow=fold, header_style="bold")
     for row in block.rows:
         table.add_row(*(_cell(cell_of(cell), "\n" if stacked else "", words) for cell in row))
     yield table
