@@ -45,7 +45,7 @@ def leaks(facts: RunFacts, words: Words) -> list[str]:
     ]
     sentences += [
         words("data.shared_later", rows=number(rows), data=data, place=f"evaluate.{record.name}")
-        for record in facts.records
+        for record in facts.history.evaluations
         if record.role == "report" and record.name not in looked_at
         for data, rows in (record.shared or {}).items()
         if rows
@@ -108,18 +108,14 @@ def data_views(facts: RunFacts, words: Words) -> list[DataView]:
     views = []
     for name, spec in facts.experiment.data.items():
         stored = recorded.get(name, {})
-        dropped = {why: _count(rows) for why, rows in stored.get("dropped", {}).items()}
+        dropped: Mapping[str, int] = stored.get("dropped", {})
         about = words("data.about_unknown")
         if "total" in stored:
-            about = words(
-                "data.about",
-                total=number(stored["total"]),
-                dropped=number(sum(dropped.values())),
-                train=number(_count(stored["train"])),
-                dev=number(_count(stored["dev"])),
-            )
-            if "test" in stored:
-                about += words("data.test", rows=number(_count(stored["test"])))
+            sides = {k: number(stored[k]["rows"]) for k in ("train", "dev", "test") if k in stored}
+            counts = {"total": number(stored["total"]), "dropped": number(sum(dropped.values()))}
+            about = words("data.about", **counts, **sides)
+            if "test" in sides:
+                about += words("data.test", rows=sides["test"])
         if sizes := facts.manifest.get(CHECKED, {}).get("tokens", {}).get(f"data.{name}"):
             at = {f"at_{key.rpartition('_')[2]}": number(round(n)) for key, n in sizes.items()}
             about += " " + words("data.tokens", **at)
@@ -155,19 +151,12 @@ def fingerprint_blocks(facts: RunFacts, words: Words) -> list[Block]:
     made_of = {k: v for k, v in facts.manifest.items() if k != CHECKED}
     single = {k: v for k, v in made_of.items() if not isinstance(v, Mapping)}
     groups = [(words("fingerprint.run"), single), *made_of.items()]
-    tables = [
-        (name, list(leaves(value)))
-        for name, value in groups
-        if (isinstance(value, Mapping) and bool(value))
-    ]
-    return [
-        Folded(
-            name,
-            [Facts([(path, Mark(text, "hash" * hash)) for path, text, hash in entries])],
-            n == 0,
-        )
-        for n, (name, entries) in enumerate(tables)
-    ]
+    blocks: list[Block] = []
+    for name, value in groups:
+        if isinstance(value, Mapping) and value:
+            pairs = [(path, Mark(text, "hash" * hashed)) for path, text, hashed in leaves(value)]
+            blocks.append(Folded(name, [Facts(pairs)], not blocks))
+    return blocks
 
 
 def leaves(value: Any, path: str = "") -> Iterator[Entry]:
@@ -176,23 +165,13 @@ def leaves(value: Any, path: str = "") -> Iterator[Entry]:
         for key, inner in value.items():
             yield from leaves(inner, f"{path}.{key}" if path else str(key))
         return
-    text = visible(_plain(value)).replace("\n", " ")
+    plain = str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, list):
+        plain = ", ".join(map(str, value[:4]))
+        plain += f", … ({len(value):,})" * (len(value) > 4)
+    text = visible(plain).replace("\n", " ")
     shown = text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]} …"
     yield path, shown, len(text) >= HASH_LENGTH and " " not in text
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, list):
-        few = ", ".join(map(str, value[:4]))
-        return few if len(value) <= 4 else f"{few}, … ({len(value):,})"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _count(rows: Any) -> int:
-    """A number of rows, written as such, as a list of ids, or as a table with `rows`."""
-    if isinstance(rows, Mapping):
-        return _count(rows["rows"])
-    return rows if isinstance(rows, int) else len(rows)
 
 
 def dropped_for(why: str, words: Words) -> str:
