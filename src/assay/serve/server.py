@@ -43,7 +43,7 @@ from assay.lab.evaluate.opened_model import Served, opened
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.batcher import Batcher, SamplingJob
 from assay.serve import connections
-from assay.tasks.task import CallSyntax
+from assay.tasks.task import CallSyntax, call_syntax
 
 UNFINISHED = "\ufffd"
 """The decoded form of a character with missing bytes."""
@@ -150,7 +150,7 @@ def ask_chat(served: Served, request: ChatRequest) -> ReadyRequest:
     except RenderingError as error:
         raise refusal(str(error), "messages") from error
     limit = request.max_completion_tokens or request.max_tokens
-    return ready(served, request, context, limit, None, served.calls if tools else None)
+    return ready(served, request, context, limit, None, call_syntax() if tools else None)
 
 
 def ask_completion(served: Served, request: CompletionRequest) -> ReadyRequest:

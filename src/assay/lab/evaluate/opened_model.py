@@ -5,7 +5,7 @@ A checkpoint is loaded as an evaluation loads it, so that both give the same ans
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from assay.rollout.engines.batcher import Sampler
 from assay.rollout.engines.register import sampler_here
 from assay.runs.run_names import experiment_of, find_named
 from assay.runs.status import stored_status
-from assay.tasks.task import CallSyntax, call_syntax
 
 UNBOUNDED = 1 << 17
 """Tokens of context that are served of a model that states no limit, such as a recurrent one."""
@@ -40,8 +39,6 @@ class Served:
     sampler: Sampler
     folder: Path
     """The folder of config and tokenizer, for clients that render themselves."""
-    calls: CallSyntax = field(default_factory=call_syntax)
-    """The syntax of the model's calls."""
 
     @property
     def tokenizer(self) -> Any:

@@ -61,8 +61,6 @@ class VerlOutput:
     """The file logger's, oldest first; omitted: metrics*.jsonl in the folder."""
     rollouts: Path | None = None
     """verl's `trainer.rollout_data_dir`; omitted: `rollouts` in the folder."""
-    lone: Saved | None = None
-    """The only checkpoint, where the folder is one itself."""
     metrics: ClassVar[Sequence[MetricLine]] = metrics_of("verl")
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
@@ -108,8 +106,6 @@ class VerlOutput:
 
     def checkpoints(self) -> Sequence[Saved]:
         """See `output`; verl names the last whole one in a file."""
-        if self.lone:
-            return [self.lone]
         try:
             last = int((self.folder / LATEST).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -125,19 +121,8 @@ class VerlOutput:
         return merged(saved.folder, scratch / saved.folder.parent.name)
 
 
-SHARDS = "model_world_size_*.pt"
 META = "lora_train_meta.json"
 """What verl notes of an adapter beside its shards."""
-
-
-def lone_actor(folder: Path) -> Saved | None:
-    """The checkpoint that a folder is itself: global_step_N, its actor, or what was merged."""
-    if not holds_weights(folder) and not any(folder.glob(SHARDS)):
-        folder = folder / "actor"
-        if not any(folder.glob(SHARDS)):
-            return None
-    parts = [STEP(name) for name in folder.resolve().parts]
-    return Saved(next((int(part[1]) for part in reversed(parts) if part), 1), folder)
 
 
 STEP = re.compile(r"global_step_(\d+)").fullmatch
@@ -413,12 +398,8 @@ def went_on(values: Mapping[str, Any], keys: Sequence[str], folder: Path) -> str
 def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> FolderContent:
     """See `find`. Folders of `trainer.default_local_dir`; Hydra's configuration and the file
     logger's lines lie elsewhere, and are looked for where verl puts them by default."""
-    lone = lone_actor(folder)
-    if lone:
-        kind = adapter_of(lone.folder) or adapter_of(lone.folder, META)
-        return FolderContent("grpo", lambda updates: VerlOutput(folder, lone=lone), adapter=kind)
     if not any(folder.glob("global_step_*/actor")) and not any(folder.glob("metrics*.jsonl")):
-        problem = "holds nothing of verl's: no global_step_N/actor, no weights"
+        problem = "holds nothing of verl's: no global_step_N/actor"
         fix = "name verl's trainer.default_local_dir"
         raise InputError(problem, file=folder, fix=fix)
     file = configuration or next(hydra_files(folder), None)
@@ -471,9 +452,9 @@ def find(
     return FINDERS[tool](folder, configuration, log)
 
 
-def adapter_of(checkpoint: Path, name: str = ADAPTER) -> Mapping[str, Any] | None:
-    """peft's configuration in a checkpoint, or verl's notes of it."""
-    file = checkpoint / name
+def adapter_of(checkpoint: Path) -> Mapping[str, Any] | None:
+    """peft's configuration in a checkpoint."""
+    file = checkpoint / ADAPTER
     return checked_adapter(file) if file.is_file() else None
 
 
