@@ -4,10 +4,11 @@ Also names the items that training rows and tests share. Reads the manifest and,
 evaluations, their records; checks nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from assay.judge.confounds import dotted
 from assay.pages.facts import RunFacts
 from assay.pages.page import Block, Column, Facts, Folded, Heading, Mark, Table, Text
 from assay.pages.words import Words, flat, number, percent, visible
@@ -98,10 +99,6 @@ class DataView:
     leakage: tuple[str, ...]
 
 
-Entry = tuple[str, str, bool]
-"""Name, value, whether the value is a hash."""
-
-
 def data_views(facts: RunFacts, words: Words) -> list[DataView]:
     """The experiment's data sets, with the counts that the manifest holds."""
     recorded = facts.manifest.get("data", {})
@@ -154,24 +151,20 @@ def fingerprint_blocks(facts: RunFacts, words: Words) -> list[Block]:
     blocks: list[Block] = []
     for name, value in groups:
         if isinstance(value, Mapping) and value:
-            pairs = [(path, Mark(text, "hash" * hashed)) for path, text, hashed in leaves(value)]
+            pairs = [(k, value_mark(each)) for k, each in dotted(value).items() if each != {}]
             blocks.append(Folded(name, [Facts(pairs)], not blocks))
     return blocks
 
 
-def leaves(value: Any, path: str = "") -> Iterator[Entry]:
-    """The values of a nested table by dotted path; lists as their length and first members."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from leaves(inner, f"{path}.{key}" if path else str(key))
-        return
+def value_mark(value: Any) -> Mark:
+    """A value of a manifest; of a list its length and first members."""
     plain = str(value).lower() if isinstance(value, bool) else str(value)
     if isinstance(value, list):
         plain = ", ".join(map(str, value[:4]))
         plain += f", … ({len(value):,})" * (len(value) > 4)
     text = visible(plain).replace("\n", " ")
     shown = text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]} …"
-    yield path, shown, len(text) >= HASH_LENGTH and " " not in text
+    return Mark(shown, "hash" * (len(text) >= HASH_LENGTH and " " not in text))
 
 
 def dropped_for(why: str, words: Words) -> str:

@@ -27,6 +27,7 @@ import yaml
 from assay.data.hashing import sha256_text
 from assay.engines.environments import installed
 from assay.errors import InputError
+from assay.judge.confounds import dotted
 from assay.models.folder import read_object
 from assay.trainers.outputs.output import (
     MetricLine,
@@ -483,17 +484,6 @@ def refuse_expanded(value: Any) -> None:
             left += here.values() if isinstance(here, dict) else here
 
 
-def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Nested tables by dotted keys."""
-    entries: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            entries |= flat(value, f"{path}{key}.")
-        else:
-            entries[f"{path}{key}"] = value
-    return entries
-
-
 REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)(?:,[^}]*)?\}")
 
 
@@ -505,7 +495,8 @@ def hydra_values(file: Path) -> dict[str, Any]:
         refuse_expanded(content)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError("is no YAML", file=file, fix="name Hydra's .hydra/config.yaml") from error
-    values = flat(content if isinstance(content, dict) else {})
+    tables = dotted(content if isinstance(content, dict) else {})
+    values = {key: value for key, value in tables.items() if value != {}}
 
     def resolved(value: Any, depth: int = 0) -> Any:
         if not isinstance(value, str) or depth > MOST_REFERENCES:
