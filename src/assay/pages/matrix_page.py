@@ -22,7 +22,7 @@ from assay.lab.sweep.model import (
     Value,
 )
 from assay.lab.sweep.model import CellBlock as ControlBlock
-from assay.lab.sweep.planned_runs import shortest_ends
+from assay.lab.sweep.planned_runs import short_names
 from assay.pages.content import change_text, interval_text
 from assay.pages.html import write_page
 from assay.pages.page import (
@@ -65,7 +65,7 @@ def value_text(value: Value) -> str:
 
 def leaf_names(matrix: Matrix) -> dict[str, str]:
     """The shortest unambiguous name of each axis: the end of its dotted key."""
-    return {key: ".".join(end) for key, end in shortest_ends(matrix.layout.keys).items()}
+    return short_names([key for key in matrix.layout.keys if key is not None])
 
 
 def values_text(values: Mapping[str, Value], matrix: Matrix, w: Words) -> str:

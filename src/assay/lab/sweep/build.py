@@ -42,7 +42,6 @@ from assay.lab.sweep.read_sweep import CHECKPOINT_AXES, SweepFile
 from assay.lab.sweep.units import Runs, arm_of_seeds, cells_of_runs, dev_scores, same_evaluation
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import overridden, read_manifest
-from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import DamagedFile
 
 Parts = tuple[ItemScores, ...]
@@ -86,7 +85,11 @@ def build(
         fix = nearest(on, known) if known else "the runs have no reporting evaluation"
         raise InputError(f"no run was measured on {on!r}", field="--on", fix=fix)
     ratios = tuple(ratios_to.values())
-    cells = {p: scored(c, ratios) if c.parts else c for p, c in cells.items()}
+    for place, cell in cells.items():
+        if cell.parts:
+            scores = cell.pooled
+            interval = harmonic_interval(scores, ratios) if ratios else interval_of(cell.parts[0])
+            cells[place] = replace(cell, score=value_of(scores, ratios), interval=interval)
     cells, sides, notes = judge_cells(cells, layout, controls, ratios, terms)
     compared = [arm for side in sides.values() for parts in side.values() for arm in parts]
     _check_one_metric([*(arm for cell in cells.values() for arm in cell.parts), *compared])
@@ -128,7 +131,7 @@ def _placed(
     cells = {cell.place: cell for cell in measured}
     by_key = {axis.key: tuple(map(place_value, axis.values)) for axis in file.axes}
     axes: list[tuple[Value, ...]] = []
-    for index, key in enumerate((layout.rows, layout.columns, *layout.layers)):
+    for index, key in enumerate(layout.keys):
         there = {place[index] for place in cells}
         values = by_key[key] if key is not None else ()
         axes.append((*(v for v in values if v in there), *([None] if None in there else [])))
@@ -139,8 +142,7 @@ def _placed(
 
 def _notes_on(cells: Mapping[Place, SweepCell]) -> Iterator[Finding]:
     """What is to be known of the runs behind figures."""
-    runs: dict[RunDirectory, None] = {o.run: None for c in cells.values() for o in c.origins}
-    for run in runs:
+    for run in dict.fromkeys(o.run for c in cells.values() for o in c.origins):
         if why := overridden(read_manifest(run)):
             yield finding("made_despite", "warning", name=f"{run} ({why})")
         yield from unlearned(run)
@@ -156,13 +158,6 @@ def _check_one_metric(arms: Iterable[Arm]) -> None:
             named.setdefault(f"{origin} on {origin.record.name}", member)
     for named in by_benchmark.values():
         check_one_metric(named)
-
-
-def scored(cell: SweepCell, ratios: Sequence[float]) -> SweepCell:
-    """The cell with its value and interval."""
-    scores = cell.pooled
-    interval = harmonic_interval(scores, ratios) if ratios else interval_of(cell.parts[0])
-    return replace(cell, score=value_of(scores, ratios), interval=interval)
 
 
 def judge_cells(
@@ -190,38 +185,34 @@ def judge_cells(
                 continue
             try:
                 control = control_of(cell, cells, layout, baseline)
-            except DamagedFile as error:
-                notes.append(finding("damaged", "warning", name=str(error)))
-                control = None
-            if control is None:
-                if cell.name not in silent:
-                    notes.append(finding("no_baseline", "warning", name=cell.name))
-            elif [origins_of(arm) for arm in control] == [origins_of(arm) for arm in cell.parts]:
-                own.add((name, place))
-            else:
-                try:
+                if control is None:
+                    if cell.name not in silent:
+                        notes.append(finding("no_baseline", "warning", name=cell.name))
+                elif [*map(origins_of, control)] == [*map(origins_of, cell.parts)]:
+                    own.add((name, place))
+                else:
                     differing = _differences(control, cell.parts, terms)
                     raw[name, place] = compared_sides(control, cell.parts, differing, ratios)
                     fair[place] = control
-                except InputError as error:
-                    if error.field != ITEMS:
-                        raise
-                    notes.append(finding("items_differ", "warning", name=cell.name))
+            except DamagedFile as error:
+                notes.append(finding("damaged", "warning", name=str(error)))
+            except InputError as error:
+                if error.field != ITEMS:
+                    raise
+                notes.append(finding("items_differ", "warning", name=cell.name))
         controls[name] = fair
     family = adjust_family({repr(key): comparison for key, comparison in raw.items()})
     judged = {key: family[repr(key)] for key in raw}
-    done = {
-        place: replace(
+    done = {}
+    for place, cell in cells.items():
+        same = (n for n, fair in controls.items() if place in fair and alike(fair[place], cell))
+        done[place] = replace(
             cell,
             against={n: judged[n, place] for n in baselines if (n, place) in judged},
-            same_weights=tuple(
-                n for n in baselines if place in controls[n] and alike(controls[n][place], cell)
-            ),
+            same_weights=tuple(same),
             own=tuple(n for n in baselines if (n, place) in own),
             is_control=place in references,
         )
-        for place, cell in cells.items()
-    }
     return done, controls, list(dict.fromkeys(notes))
 
 
@@ -253,8 +244,10 @@ def answered_alike(arms: Sequence[Arm], cell: SweepCell) -> bool:
     scores = [[(a.scores.item_ids, a.scores.item_means.tolist()) for a in side] for side in both]
     if not arms or scores[0] != scores[1]:
         return False
-    origins = [[origin for arm in side for origin in origins_of(arm)] for side in both]
-    one, other = ([load_arm(o, first=cell.first).outputs for o in side] for side in origins)
+    one, other = (
+        [load_arm(o, first=cell.first).outputs for arm in side for o in origins_of(arm)]
+        for side in both
+    )
     return one == other
 
 

@@ -25,18 +25,13 @@ LONGEST = 24
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """The shortest unique end of each dotted path, as a part of a run's name."""
-    return {key: "-".join(end) for key, end in shortest_ends(keys).items()}
-
-
-def shortest_ends(keys: Sequence[str]) -> dict[str, Sequence[str]]:
     """The last parts of each dotted path, as few as no other of the paths ends with."""
     parts = [key.split(".") for key in keys]
-    short: dict[str, Sequence[str]] = {}
+    short = {}
     for own in parts:
         ends = (own[-length:] for length in range(1, len(own)))
         alone = (end for end in ends if sum(each[-len(end) :] == end for each in parts) == 1)
-        short[".".join(own)] = next(alone, own)
+        short[".".join(own)] = ".".join(next(alone, own))
     return short
 
 
@@ -114,7 +109,7 @@ def _planned(
     base = sweep_file.base_of(arm)
     own = {key: value for key, value in place.items() if key != ARM}
     parts = [sweep_file.sweep.name, *([str(arm)] if arm is not None else [])]
-    parts += [f"{short[key]}-{slug(value)}" for key, value in own.items()]
+    parts += [f"{short[key].replace('.', '-')}-{slug(value)}" for key, value in own.items()]
     name = ".".join(parts)
     # An axis goes last: it is what the cell is about, whatever its arm sets.
     settings = [*sweep_file.overrides_of(arm), *(f"{key}={inline(v)}" for key, v in own.items())]
@@ -173,7 +168,7 @@ def _evaluation_name(
         return name
     short = short_names(list(settings))
     told = {k: v for k, v in settings.items() if longer or prefix is None or k != prefix.key}
-    tags = [f"{short[key]}-{slug(value)}" for key, value in told.items()]
+    tags = [f"{short[key].replace('.', '-')}-{slug(value)}" for key, value in told.items()]
     return "-".join([name, *tags]).replace(".", "_")
 
 
