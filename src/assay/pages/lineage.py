@@ -46,32 +46,27 @@ class LineageNode:
     start: CheckpointReference
 
 
-Nodes = dict[tuple[str, str], LineageNode]
-"""By run and stage; parents before their children."""
-
-
 def lineage(run: RunDirectory) -> list[LineageNode]:
     """The stages of a run in their order, each behind all that it descends from.
 
     Raises what reading the runs raises; a run that is gone ends the line.
     """
-    nodes: Nodes = {}
+    nodes: dict[tuple[str, str], LineageNode] = {}
+
+    def add(run: RunDirectory, reference: CheckpointReference) -> None:
+        name = reference.stage
+        if name is None:
+            base = read_manifest(run).get("base_weights", {})
+            if "checkpoint" in base:
+                add(*recorded_place(run.root, base["checkpoint"]))
+        elif (str(run), name) not in nodes and run.spec.is_file():
+            stage = experiment_of(run).stage[name]
+            add(*(place := _start(run, stage)))
+            nodes[str(run), name] = LineageNode(run, name, stage, place[1])
+
     for name in experiment_of(run).stage:
-        _add(nodes, run, CheckpointReference(name))
+        add(run, CheckpointReference(name))
     return list(nodes.values())
-
-
-def _add(nodes: Nodes, run: RunDirectory, reference: CheckpointReference) -> None:
-    name = reference.stage
-    if name is None:
-        base = read_manifest(run).get("base_weights", {})
-        if "checkpoint" in base:
-            _add(nodes, *recorded_place(run.root, base["checkpoint"]))
-    elif (str(run), name) not in nodes and run.spec.is_file():
-        stage = experiment_of(run).stage[name]
-        place = _start(run, stage)
-        _add(nodes, *place)
-        nodes[str(run), name] = LineageNode(run, name, stage, place[1])
 
 
 def _start(run: RunDirectory, stage: StageSpec) -> Located:
@@ -85,28 +80,19 @@ def _start(run: RunDirectory, stage: StageSpec) -> Located:
 def changes(node: LineageNode, words: Words, within: str = "") -> list[str]:
     """The keys, or those that begin so, in which a stage differs from the round before, if both
     sample completions."""
-    stage = node.stage
-    before = _round_before(node.run, stage)
-    if not isinstance(stage, SamplingStage) or not isinstance(before, SamplingStage):
-        return []
-    return [
-        words(
-            "lineage.change",
-            name=visible(each.path),
-            before=_text(each.control),
-            after=_text(each.other),
-        )
-        for each in differences(_settings(before), _settings(stage))
-        if each.path.startswith(within)
-    ]
-
-
-def _round_before(run: RunDirectory, stage: StageSpec) -> StageSpec | None:
-    """The stage whose checkpoint was looked for: the gate may have kept an earlier one."""
+    run, stage = node.run, node.stage
+    # The stage whose checkpoint was looked for: the gate may have kept an earlier one.
     if (reference := stage.starts_from) is None:
         run, reference = _start(run, stage)
-    stages = experiment_of(run).stage if run.spec.is_file() else {}
-    return stages.get(reference.stage or "")
+    before = experiment_of(run).stage.get(reference.stage or "") if run.spec.is_file() else None
+    if not isinstance(stage, SamplingStage) or not isinstance(before, SamplingStage):
+        return []
+    changed = differences(_settings(before), _settings(stage))
+    return [
+        words("lineage.change", name=visible(c.path), before=_text(c.control), after=_text(c.other))
+        for c in changed
+        if c.path.startswith(within)
+    ]
 
 
 def _settings(stage: StageSpec) -> dict[str, Any]:

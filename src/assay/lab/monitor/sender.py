@@ -237,7 +237,7 @@ def sending(experiment: Experiment, run: RunDirectory, observer: Observer) -> It
     def opened(name: str) -> Sink:
         state, seed = states.of(name), stored_status(run.path).seed
         about = state.remote, state.step, config
-        return SINKS[name].open(SinkOpening(run, seed, log, *about))
+        return SINKS[name](SinkOpening(run, seed, log, *about))
 
     senders = [Sender(name, states, partial(opened, name)) for name in dict.fromkeys(log.to)]
     sinks = Sinks(run, senders, observer)

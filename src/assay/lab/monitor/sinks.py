@@ -258,22 +258,15 @@ def open_wandb(opening: SinkOpening) -> WeightsAndBiases:
     return WeightsAndBiases(run, run.id)
 
 
-@dataclass(frozen=True, slots=True)
-class SinkKind:
-    """A sink by its name in `[log] to`."""
-
-    open: Callable[[SinkOpening], Any]
-    """Called in the sink's thread; only then its package is imported."""
-    package: str | None
-    """The package that it needs, which the extra of the sink's name installs."""
-
-
-SINKS: dict[str, SinkKind] = {
-    "wandb": SinkKind(open_wandb, "wandb"),
-    "trackio": SinkKind(open_trackio, "trackio"),
-    "mlflow": SinkKind(open_mlflow, "mlflow"),
-    "tensorboard": SinkKind(open_tensorboard, None),
+SINKS: dict[str, Callable[[SinkOpening], Sink]] = {
+    "wandb": open_wandb,
+    "trackio": open_trackio,
+    "mlflow": open_mlflow,
+    "tensorboard": open_tensorboard,
 }
+"""By the name in `[log] to`. Called in the sink's thread; only then a package is imported."""
+PACKAGES = ("wandb", "trackio", "mlflow")
+"""Sinks that need the package of their name, which the extra of that name installs."""
 
 
 def refusals(log: LogSpec) -> Iterator[tuple[str, str]]:
@@ -281,9 +274,9 @@ def refusals(log: LogSpec) -> Iterator[tuple[str, str]]:
     for name in log.to:
         if name not in SINKS:
             yield f"unknown sink {name!r}", nearest(name, SINKS)
-        elif (package := SINKS[name].package) is not None and not installed(package):
+        elif name in PACKAGES and not installed(name):
             fix = f"pip install 'assay-lab[{name}]'"
-            yield f"{name} needs the package {package!r}, which is not installed", fix
+            yield f"{name} needs the package {name!r}, which is not installed", fix
 
 
 def check_log(log: LogSpec) -> None:
