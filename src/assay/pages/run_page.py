@@ -157,7 +157,6 @@ def sections(
         "lineage": (w("page.lineage"), lambda: lineage_blocks(facts.run, w)),
         "rounds": (w("figure.title"), lambda: story.rounds_blocks(facts, w)),
         "training": (w("page.training"), lambda: story.stage_blocks(facts, w)),
-        "engine": (w("engine.title"), lambda: story.engine_blocks(facts, w)),
         "progress": (title, lambda: progress_blocks(moved, w) if moved else []),
         "others": (w("page.others"), lambda: [b for x in rest for b in result_blocks(facts, x, w)]),
         "judge": (w("judge.title"), lambda: content.run_judges(facts, w)),

@@ -104,33 +104,6 @@ def imported_blocks(facts: RunFacts, words: Words) -> list[Block]:
     return blocks
 
 
-GAP = "engine/gap"
-
-
-def engine_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """A line for each stage whose completions an engine sampled; nothing where none did."""
-    stages = {name: [x for x in own if GAP in x] for name, own in facts.metrics.items()}
-    rows = []
-    for name, lines in stages.items():
-        series: dict[str, list[float]] = {}
-        for key, value in (pair for line in lines for pair in line.items()):
-            series.setdefault(key.removeprefix("engine/"), []).append(value)
-        if lines:
-            parts = ("load_seconds", "read_seconds", "proof_seconds")
-            spent = sum(sum(series.get(part, ())) for part in parts) / len(lines)
-            arrived, errors = series.get("proof_stage"), series.get("proof_stage_error", [0.0])
-            shown = [lines[0]["engine/gap_first"], max(series["gap"])]
-            shown.append(max(series.get("gap_sampled", ()), default=None))
-            share = f"{percent(arrived[-1])} ± {percent(errors[-1])}" if arrived else "–"
-            read = percent(min(series.get("read", ()), default=None))
-            rows.append([name, number(len(lines)), *map(number, shown), share, read, number(spent)])
-    if not rows:
-        return []
-    names = ("steps", "first", "gap", "sampled", "arrived", "read", "seconds")
-    heads = [Column(words(f"engine.{name}"), right=True) for name in names]
-    return [Text(words("engine.about"), "soft"), Table([words("table.stage"), *heads], rows)]
-
-
 DETAILS = ("algorithm", "prompts", "group", "batch", "epochs", "reward", "sampling", "kl")
 """Settings that tell stages of one method apart."""
 
