@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
+import yaml
 from pydantic import BaseModel, TypeAdapter
 
 from assay.engines.environments import ask, installed
@@ -16,7 +17,7 @@ from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.judge.confounds import dotted
 from assay.rl.presets import ELSEWHERE, PRESETS
 from assay.trainers.read_back import same
-from assay.trainers.register import TRAINERS, folder_texts, lines, scalar
+from assay.trainers.register import TRAINERS, folder_texts, lines, yaml_text
 from assay.trainers.settings import Settings, Translated, listed, translated
 from assay.trainers.table import READ, VALUES, WHEN, table
 from tests.cli.conftest import answer, call
@@ -293,7 +294,7 @@ def test_minima_of_the_rate_are_written_as_each_tool_takes_them() -> None:
 @pytest.mark.parametrize("value", [1e-06, 3e-4, 1e9, 0.5, 10, True, None, "a b", [1e-6, "x"]])
 def test_numbers_of_the_configuration_stay_numbers(value: Any) -> None:
     """YAML 1.1 takes 1e-06 for text."""
-    text = scalar(value)
-    assert json.loads(text.replace(".0e", "e")) == value
+    text = yaml_text({"key": value})
+    assert yaml.safe_load(text) == {"key": value}
     if isinstance(value, float):
         assert "." in text
