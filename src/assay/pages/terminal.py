@@ -19,23 +19,11 @@ from assay.pages.words import Words, worded
 STYLES = {
     "better": "green",
     "worse": "red",
-    "undecided": "yellow",
-    "equivalent": "cyan",
-    "not comparable": "bold red",
-    "confound": "bold red",
-    "allowed": "yellow",
-    "declared": "cyan",
-    "tested": "cyan",
-    "chosen": "dim",
-    "plain": "dim",
-    "error": "bold red",
-    "warning": "yellow",
-    "note": "bold",
-    "strong": "bold",
-    "score": "bold",
-    "soft": "dim",
-    "lead": "",
-    "big": "bold",
+    **dict.fromkeys(("undecided", "allowed", "warning"), "yellow"),
+    **dict.fromkeys(("equivalent", "declared", "tested"), "cyan"),
+    **dict.fromkeys(("not comparable", "confound", "error"), "bold red"),
+    **dict.fromkeys(("note", "strong", "score", "big"), "bold"),
+    **dict.fromkeys(("chosen", "plain", "soft"), "dim"),
 }
 """Kind of a mark or text -> how a terminal shows it."""
 BLANK_LINES = re.compile(r"\n\s*\n")
