@@ -12,12 +12,7 @@ from typing import TypeVar
 
 from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
 from assay.compare.fairness import DECLARED, Terms, check_finished
-from assay.compare.foreign_arms import (
-    ReadOptions,
-    distinct_names,
-    is_file,
-    read_arms,
-)
+from assay.compare.foreign_arms import ReadOptions, distinct_names, is_file, read_arms
 from assay.compare.judged_table import check_distinct, compare_arms
 from assay.compare.table import ComparisonTable, judged_again, with_trials
 from assay.errors import Finding, InputError, finding, nearest

@@ -16,13 +16,7 @@ from assay.pages.page import Block, Cell, Row, Table
 from assay.pages.words import Words, visible
 from assay.runs.manifest_file import read_manifest
 from assay.runs.run_directory import RunDirectory
-from assay.runs.run_names import (
-    Located,
-    RunNotFound,
-    experiment_of,
-    recorded_place,
-    stage_start,
-)
+from assay.runs.run_names import Located, RunNotFound, experiment_of, recorded_place, stage_start
 
 EVERY = dict.fromkeys(
     ("algorithm", "clip", "reward", "overlong", "kl", "prompts", "group", "data"), True

@@ -17,18 +17,7 @@ from assay.lab.monitor.guards import PART, is_share
 from assay.lab.monitor.progress import MetricRow, Progress
 from assay.pages.content import checkpoint_label
 from assay.pages.facts import idle
-from assay.pages.page import (
-    Block,
-    Bullets,
-    Findings,
-    Folded,
-    Heading,
-    Mark,
-    Page,
-    Row,
-    Table,
-    Text,
-)
+from assay.pages.page import Block, Bullets, Findings, Folded, Heading, Mark, Page, Row, Table, Text
 from assay.pages.words import (
     Words,
     evidence,

@@ -10,11 +10,7 @@ from typing import Any
 from assay.data.episode import FULL_SCORE
 from assay.data.row_checks import field_value
 from assay.errors import InputError
-from assay.experiment.checkpoint_reference import (
-    CheckpointReference,
-    Rule,
-    checkpoint_name,
-)
+from assay.experiment.checkpoint_reference import CheckpointReference, Rule, checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SamplingStage
 from assay.experiment.tables import EvaluateSpec
