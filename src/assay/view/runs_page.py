@@ -20,8 +20,7 @@ from assay.runs.run_directory import RunDirectory, unnameable
 from assay.runs.run_names import RunNotFound
 from assay.runs.same_experiment import damage
 from assay.runs.status import Status, read_status
-from assay.view.frame import Shown, full_name, lab_address, run_address
-from assay.view.window import Window, live_address
+from assay.view.window import Shown, Window, full_name, lab_address, live_address, run_address
 
 SHOWN = 30
 """Runs of one page of the list."""

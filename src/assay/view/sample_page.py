@@ -46,9 +46,8 @@ from assay.runs.manifest_file import read_manifest
 from assay.runs.records import PROMPT, outcome, read_columns, stored_messages, transcript
 from assay.runs.run_directory import RunDirectory
 from assay.view.completions import CompletionFile, Filter, Stored, read_filter
-from assay.view.frame import Shown, full_name, lab_address
 from assay.view.runs_page import page_links
-from assay.view.window import Window, live_address
+from assay.view.window import Shown, Window, full_name, lab_address, live_address
 
 if TYPE_CHECKING:
     from assay.lab.models.learner import Encoder
