@@ -12,9 +12,8 @@ from assay.judge.binomial import direction_of
 from assay.judge.health_checks import RuleState
 from assay.judge.intervals import Estimate
 from assay.judge.selection import expected_optimism
-from assay.lab.monitor.fact_changes import FactChanges, FactRow, FactTable
 from assay.lab.monitor.guards import PART, is_share
-from assay.lab.monitor.progress import MetricRow, Progress
+from assay.lab.monitor.progress import FactChanges, FactRow, FactTable, MetricRow, Progress
 from assay.pages.content import checkpoint_label
 from assay.pages.facts import idle
 from assay.pages.page import Block, Bullets, Findings, Folded, Heading, Mark, Page, Row, Table, Text
