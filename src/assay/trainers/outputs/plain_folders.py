@@ -338,14 +338,12 @@ def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Fold
     card = folder / "README.md"
     version = re.search(r"TRL: (\S+)", card.read_text("utf-8")) if card.is_file() else None
     model = (adapter or {}).get("base_model_name_or_path") or ""
-    return FolderContent(
-        method,
-        lambda updates: TrlOutput(folder, updates, values.get("reward_weights")),
-        values,
-        model,
-        f"trl=={version[1]}" if version else "",
-        adapter,
-    )
+    package = f"trl=={version[1]}" if version else ""
+
+    def output(updates: int) -> Output:
+        return TrlOutput(folder, updates, values.get("reward_weights"))
+
+    return FolderContent(method, output, values, model, package, adapter)
 
 
 def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> FolderContent:
@@ -368,16 +366,16 @@ def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Fo
     decided = saved[-1][1] / "training_args.bin" if saved else None
     made = trl_arguments(decided)[1] if decided is not None and decided.is_file() else {}
     told = {key: value for key, value in values.items() if value is not None}
-    version = values.get("swift_version")
-    return FolderContent(
-        kind or "sft",
-        lambda updates: SwiftOutput(folder, updates, values.get("reward_weights")),
-        {**made, **kept(told), "processes": values.get("global_world_size") or 1},
-        values.get("model") or "",
-        f"ms-swift=={version}" if version else "",
-        adapter_of(saved[-1][1]) if saved else None,
-        went_on(values, ("adapters", "resume_from_checkpoint"), folder),
-    )
+    made |= {**kept(told), "processes": values.get("global_world_size") or 1}
+    package = f"ms-swift=={version}" if (version := values.get("swift_version")) else ""
+    adapter = adapter_of(saved[-1][1]) if saved else None
+    start = went_on(values, ("adapters", "resume_from_checkpoint"), folder)
+
+    def output(updates: int) -> Output:
+        return SwiftOutput(folder, updates, values.get("reward_weights"))
+
+    model = values.get("model") or ""
+    return FolderContent(kind or "sft", output, made, model, package, adapter, start)
 
 
 def went_on(values: Mapping[str, Any], keys: Sequence[str], folder: Path) -> str | None:
