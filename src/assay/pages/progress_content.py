@@ -272,9 +272,7 @@ def metric_blocks(progress: Progress, words: Words) -> list[Block]:
 def about(progress: Progress, words: Words) -> str:
     """The step of the stage, and the first step of the table."""
     place = words("progress.position", last=progress.last, planned=progress.planned or "?")
-    key = "since_step" if progress.reported is None else "since_report"
-    since = words(f"progress.{key}", first=progress.first)
-    return f"{place} {since}"
+    return f"{place} {words('progress.since_step', first=progress.first)}"
 
 
 def is_idle(row: MetricRow) -> bool:

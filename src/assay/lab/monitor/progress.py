@@ -387,9 +387,6 @@ class Progress:
     stage: str
     first: int
     last: int
-    reported: int | None
-    """The step of the report that `first` comes from; None where it was asked for, or is the first
-    step."""
     planned: int | None
     rows: tuple[MetricRow, ...]
     findings: tuple[Finding, ...]
@@ -431,14 +428,13 @@ def progress(
         files = report_file(run, stage, 0).parent.glob("step-*.md")
         steps = [int(file.stem.removeprefix("step-")) for file in files]
         report = max((step for step in steps if step < last), default=None)
-        if not any(line["step"] == report for line in lines):
-            report = None
-        start = min(lines[0]["step"], last) if report is None else report
-        return _progress(history, stage, (start, last), report)
+        known = any(line["step"] == report for line in lines)
+        start = report if report is not None and known else min(lines[0]["step"], last)
+        return _progress(history, stage, (start, last))
     first = _recorded(run, stage, lines, first, first)
     if first >= last:
         raise InputError(f"step {first} is not before step {last}", fix="give an earlier --from")
-    return _progress(history, stage, (first, last), None)
+    return _progress(history, stage, (first, last))
 
 
 def step_before(run: RunDirectory, stage: str | None, steps: int, generations: int) -> int:
@@ -453,7 +449,7 @@ def step_before(run: RunDirectory, stage: str | None, steps: int, generations: i
     return lines[-1]["step"]
 
 
-def _progress(history: History, stage: str, span: tuple[int, int], report: int | None) -> Progress:
+def _progress(history: History, stage: str, span: tuple[int, int]) -> Progress:
     experiment, (first, last), lines = history.experiment, span, history.lines(stage, span[1])
     then = {each.code for each in stage_health(history, stage, first).findings}
     health = stage_health(history, stage, last)
@@ -471,7 +467,6 @@ def _progress(history: History, stage: str, span: tuple[int, int], report: int |
         stage=stage,
         first=first,
         last=last,
-        reported=report,
         planned=planned,
         rows=tuple(_rows(history, lines, span)),
         findings=health.findings,
