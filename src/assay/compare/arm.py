@@ -135,8 +135,9 @@ class Arm:
 
     @property
     def truncated(self) -> int | None:
-        """Completions cut at the limit of tokens; None where this is not known."""
-        return sum(each == CUT for each in self.ended) if self.ended else None
+        """Completions cut at the limit of tokens, over all seeds; None where one does not tell."""
+        ended = [each.ended for each in self.members]
+        return sum(how == CUT for own in ended for how in own) if all(ended) else None
 
     @property
     def fallbacks(self) -> int:

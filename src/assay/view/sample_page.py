@@ -47,7 +47,7 @@ from assay.runs.records import PROMPT, outcome, read_columns, stored_messages, t
 from assay.runs.run_directory import RunDirectory
 from assay.view.completions import CompletionFile, Filter, Stored, read_filter
 from assay.view.runs_page import page_links
-from assay.view.window import Shown, Window, full_name, lab_address, live_address
+from assay.view.window import Shown, Window, completions_of, full_name, lab_address, live_address
 
 if TYPE_CHECKING:
     from assay.lab.models.learner import Encoder
@@ -351,7 +351,7 @@ def list_page(window: Window, request: Request, w: Words) -> Shown:
         raise InputError("no run is named", field="run", fix="open the list from a run's page")
     answers = request.url.path.rpartition("/")[2].startswith("answers")
     run, where = window.run(lab, name), read_filter(request.query_params)
-    live, completions = live_address(window, [full_name(lab, run)]), window.completions(run)
+    live, completions = live_address(window, [full_name(lab, run)]), completions_of(run)
     kind = "answers" if answers else "samples"
     stored, damaged = completions.stored(answers)
     blocks: list[Block] = [Text(flat(str(error)), "error") for error in damaged]

@@ -69,10 +69,6 @@ class Window:
         """What a run recorded so far, and whether it still runs, which no file says."""
         return facts_at(run, (stamp_of(run), is_held(run.path)))
 
-    def completions(self, run: RunDirectory) -> Completions:
-        """The completions of a run, which look at their files by themselves."""
-        return completions_of(run)
-
 
 def stamp_of(run: RunDirectory) -> Hashable:
     """What changes whenever a run records something."""
