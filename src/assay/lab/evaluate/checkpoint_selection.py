@@ -141,7 +141,9 @@ def by_dev_items(
     best: dict[Rule, int | None] = {"gate": promotion.step}
     if "dev_score" in rules:
         best["dev_score"] = promotion.highest
-    chosen = {rule: start if step is None else names[step] for rule, step in best.items()}
+    chosen: dict[Rule, str] = {
+        rule: start if step is None else names[step] for rule, step in best.items()
+    }
     looks, of = tuple(evidence), evaluation.name
     return [
         Selection(name, start, of, scores[name].mean, len(names), rule, looks)

@@ -117,7 +117,7 @@ class TableLayout:
         """The value of each key at a place."""
         return {k: v for k, v in zip(self.keys, place, strict=True) if k is not None}
 
-    def place(self, coordinates: Mapping[str | None, Any]) -> Place:
+    def place(self, coordinates: Mapping[Any, Any]) -> Place:
         """The place that has these coordinates."""
         return tuple(place_value(coordinates.get(key)) for key in self.keys)
 

@@ -54,7 +54,8 @@ class Runs:
     def state(self) -> State:
         """Why nothing is measured, where no run has finished."""
         order: tuple[State, ...] = ("running", "interrupted", "failed")
-        return next((each for each in order if each in self.states.values()), "not run")
+        nothing: State = "not run"
+        return next((each for each in order if each in self.states.values()), nothing)
 
 
 def runs_of_plan(root: Path, plan: PlannedRun) -> Runs:
