@@ -138,12 +138,10 @@ def by_dev_items(
         ends = each.interval
         figures = each.score, each.difference, ends.low, ends.high, each.p_value, each.adjusted_p
         evidence.append(DevLook(names[step], *figures, each.verdict, each.items, each.items_needed))
-    best: dict[Rule, int | None] = {"gate": promotion.step}
+    places: dict[int | None, str] = {None: start, **names}
+    chosen: dict[Rule, str] = {"gate": places[promotion.step]}
     if "dev_score" in rules:
-        best["dev_score"] = promotion.highest
-    chosen: dict[Rule, str] = {
-        rule: start if step is None else names[step] for rule, step in best.items()
-    }
+        chosen["dev_score"] = places[promotion.highest]
     looks, of = tuple(evidence), evaluation.name
     return [
         Selection(name, start, of, scores[name].mean, len(names), rule, looks)

@@ -351,7 +351,7 @@ HIDDEN = frozenset(
     }
 )
 """Sizes and settings of a step, which say nothing about progress."""
-HIDDEN_BEGINNINGS = ("self_check_",)
+SIZES = re.compile(r"^self_check_|_trials$")
 COST = "cost"
 """Ends the metrics of what helper models cost."""
 SPARSE = frozenset({"validation_loss"})
@@ -503,8 +503,7 @@ def _rows(history: History, lines: Lines, span: tuple[int, int]) -> list[MetricR
 def _shown(lines: Lines) -> list[str]:
     """The metrics of a table, those of FIRST in front."""
     names = dict.fromkeys(name for line in lines for name in line)
-    kept = [n for n in names if n not in HIDDEN and not n.startswith(HIDDEN_BEGINNINGS)]
-    kept = [n for n in kept if not n.endswith("_trials")]
+    kept = [n for n in names if n not in HIDDEN and not SIZES.search(n)]
     return [n for n in FIRST if n in kept] + [n for n in kept if n not in FIRST]
 
 
