@@ -307,6 +307,14 @@ def last_words_in(log: Path) -> str:
     return last_words(log.read_text(encoding="utf-8", errors="replace"))
 
 
+def remove_abandoned(place: Path, prefix: str) -> None:
+    """Remove folders PREFIX + PID + "-..." of processes that were killed."""
+    for folder in place.glob(f"{prefix}*-*"):
+        owner = folder.name.removeprefix(prefix).partition("-")[0]
+        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def surroundings(*foreign: str) -> dict[str, str]:
     """This process's environment as a program in an environment of its own gets it, without names
     that are meant for Assay."""

@@ -252,7 +252,7 @@ def summary(
 
 def _finding(flaw: Finding, w: Words) -> Finding:
     values: dict[str, Any] = {
-        name: one_line(value) if isinstance(value, str) else value
+        name: flat(value) if isinstance(value, str) else value
         for name, value in flaw.values.items()
     }
     values["about"] = values["about"] or w("audit.whole")
@@ -273,8 +273,3 @@ def _finding(flaw: Finding, w: Words) -> Finding:
     if values["line"] is None:
         return many
     return replace(many, evidence=w("audit.line", line=values["line"], evidence=many.evidence))
-
-
-def one_line(text: str) -> str:
-    """Text of the audited file in one line, without control characters."""
-    return visible(" ".join(text.split()))
