@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from assay.data.files import sha256_file
-from assay.engines import ray_pool
+from assay.engines import environments, ray_pool
 from assay.engines.ray_pool import (
     MOST_LOST,
     Node,
@@ -113,7 +113,7 @@ def test_sockets_of_a_cluster_here_lie_where_their_paths_are_short(
 
 def test_what_a_killed_command_left_behind_is_removed_by_the_next(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(ray_pool.tempfile, "gettempdir", lambda: "/tmp")
-    monkeypatch.setattr(ray_pool.psutil, "pid_exists", lambda pid: pid != 987654321)
+    monkeypatch.setattr(environments.psutil, "pid_exists", lambda pid: pid != 987654321)
     dead, living = (Path(f"/tmp/assay-ray-{pid}-test") for pid in (987654321, os.getpid()))
     for folder in (dead, living):
         (folder / "session").mkdir(parents=True)

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 import assay
 from assay.data.files import sha256_file
 from assay.lab.monitor import sender
-from assay.lab.monitor.sinks import SINKS, SinkKind
+from assay.lab.monitor.sinks import SINKS
 from assay.runs.verify_files import verify_run
 from tests.lab.monitor.sinks.logged_run import Kept
 from tests.tiny_labs import make_lab
@@ -38,8 +38,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     def broken(given: Any) -> Kept:
         raise ConnectionError("nobody answers")
 
-    monkeypatch.setitem(SINKS, "kept", SinkKind(kept, None))
-    monkeypatch.setitem(SINKS, "broken", SinkKind(broken, None))
+    monkeypatch.setitem(SINKS, "kept", kept)
+    monkeypatch.setitem(SINKS, "broken", broken)
     monkeypatch.setattr(sender, "FIRST_PAUSE", 0.01)
     return found
 

@@ -47,7 +47,7 @@ def every_block(text: str) -> list:
         Bullets([text, Mark(text, "undecided")]),
         Facts([(text, text)], chips=True),
         Facts([(text, text)]),
-        Table([Column(text, True, [text]), text], [[cell, text], [Cell(text, span=2)]], text, text),
+        Table([Column(text, True), text], [[cell, text], [Cell(text, span=2)]], text, text),
         figure,
         Panels([figure]),
         Findings([finding], [text], [True]),

@@ -4,7 +4,7 @@ import re
 
 from assay.judge.intervals import Interval
 from assay.pages.charts import Checkpoints, curve_panel, interval_bar, ticks
-from assay.pages.facts import Curve, curves
+from assay.pages.facts import Curve
 from assay.pages.words import number
 
 
@@ -30,10 +30,7 @@ def test_checkpoints_are_marked_and_the_chosen_one_has_a_line():
 
 
 def test_a_value_that_was_not_finite_breaks_the_line_and_is_marked():
-    lines = [{"step": s, "grad_norm": v} for s, v in ((1, 1.0), (2, None), (3, 2.0), (4, 3.0))]
-    (curve,) = curves(lines, lambda line, metric: None)
-    assert curve.values == (1.0, None, 2.0, 3.0)
-    drawn = curve_panel([curve], "x", number)
+    drawn = curve_panel([one_curve(1.0, None, 2.0, 3.0)], "x", number)
     assert drawn.count("×") == 1
     assert 'd="M44 126h.01M' in drawn
 

@@ -11,11 +11,10 @@ from starlette.testclient import TestClient
 
 from assay.data.episode import Turn
 from assay.data.renderings.rendering import Renderer
-from assay.lab.evaluate.opened_model import Served
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.batcher import Batcher
 from assay.rollout.engines.cpu.sampler import Watch
-from assay.serve.server import ServedEndpoint
+from assay.serve.server import Served, ServedEndpoint
 from tests.models.folders import tiny_tokenizer
 
 TOKEN, MODEL, CONTEXT = "secret", "tiny", 2000

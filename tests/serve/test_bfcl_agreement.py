@@ -21,12 +21,11 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from assay.data.episode import Completion
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Row, ToolCall
-from assay.lab.evaluate.opened_model import Served
 from assay.labs.tools.parsing import call_text
 from assay.labs.tools.single_turn import target_calls
 from assay.models.gguf_file import converted_directory
 from assay.rl.policy import SampleKey
-from assay.serve.server import running
+from assay.serve.server import Served, running
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import Benchmark, BenchmarkOptions, benchmark, task
 from tests.json_lines import json_lines

@@ -12,8 +12,8 @@ import torch
 
 from assay.engines.environments import installed
 from assay.errors import InputError
-from assay.trainers.outputs.output import Saved, Step, SwiftOutput, TrlOutput
-from assay.trainers.outputs.plain_folders import VerlOutput, lone_actor, merged
+from assay.trainers.outputs.output import Step, SwiftOutput, TrlOutput
+from assay.trainers.outputs.plain_folders import VerlOutput, merged
 from tests.json_lines import json_lines
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -251,14 +251,3 @@ def test_an_adapter_of_verl_without_its_notes_is_refused_by_their_path(
     assert str(actor / "lora_train_meta.json") in str(refused.value)
     (actor / "lora_train_meta.json").write_text("{}")
     assert merged(actor, tmp_path / "again") == tmp_path / "again" / "lora_adapter"
-
-
-def test_a_checkpoint_of_verl_alone_is_found_by_any_of_its_folders(tmp_path: Path) -> None:
-    (actor := tmp_path / "global_step_6" / "actor").mkdir(parents=True)
-    assert lone_actor(actor.parent) is None
-    (actor.parent / "data.pt").touch()
-    (actor / "model_world_size_1_rank_0.pt").touch()
-    assert lone_actor(actor) == lone_actor(actor.parent) == Saved(6, actor)
-    (whole := tmp_path / "whole").mkdir()
-    (whole / "model.safetensors").touch()
-    assert lone_actor(whole) == Saved(1, whole)

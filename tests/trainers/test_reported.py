@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from assay.engines.environments import ask, installed
-from assay.trainers.outputs.plain_folders import flat
+from assay.judge.confounds import dotted
 from tests.cli.conftest import answer, call
 from tests.data.bfcl_handler import chat_template
 from tests.few import few
@@ -120,5 +120,5 @@ def test_the_tool_reads_the_files_and_finds_the_logs_settings(lab: Path, run: st
     assert exported(lab, run, tool, *options)["proof"]["difference"] == ""
     script = Path(__file__).with_name(f"read_by_{tool}.py")
     method = "sft" if tool == "swift" else "grpo"
-    found = flat(ask(tool, script, {"folder": str(lab / "out"), "method": method}))
+    found = dotted(ask(tool, script, {"folder": str(lab / "out"), "method": method}))
     assert {key: found[key] for key in wanted} == wanted

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
+import yaml
 from pydantic import BaseModel, TypeAdapter
 
 from assay.engines.environments import ask, installed
 from assay.errors import InputError
 from assay.experiment.stage_tables import GrpoStage, SftStage
+from assay.judge.confounds import dotted
 from assay.rl.presets import ELSEWHERE, PRESETS
-from assay.trainers.outputs.plain_folders import flat
 from assay.trainers.read_back import same
-from assay.trainers.register import TRAINERS, folder_texts, lines, scalar
+from assay.trainers.register import TRAINERS, folder_texts, lines, yaml_text
 from assay.trainers.settings import Settings, Translated, listed, translated
 from assay.trainers.table import READ, VALUES, WHEN, table
 from tests.cli.conftest import answer, call
@@ -145,7 +146,7 @@ def keys_in_tool(tool: str, method: str, folder: Path) -> tuple[Mapping[str, Any
         (lab / name).write_text(files("assay.trainers.in_tool").joinpath(name).read_text())
     script = Path(__file__).with_name(f"read_by_{tool}.py")
     found = ask(tool, script, {"folder": str(lab), "method": method})
-    return {key: each for key, each in found.items() if each == {}} | flat(found), values
+    return {key: each for key, each in found.items() if each == {}} | dotted(found), values
 
 
 @pytest.mark.slow
@@ -156,7 +157,7 @@ def test_every_key_of_the_tool_is_mapped_or_set_or_without_effect(
     theirs, written, ours, switches = set[str](), set[str](), set[str](), set[str]()
     for method in TRAINERS[tool].methods:
         found, made = keys_in_tool(tool, method, tmp_path / method)
-        own, values = table(tool, method), flat(made.values)
+        own, values = table(tool, method), dotted(made.values)
         known = {*values, *(key for cell in own.cells.values() for key in cell.keys)}
         named = [key for key in found if listed({**own.idle, **own.gated}, key)]
         nameless = {*found} - known - {*named}
@@ -293,7 +294,7 @@ def test_minima_of_the_rate_are_written_as_each_tool_takes_them() -> None:
 @pytest.mark.parametrize("value", [1e-06, 3e-4, 1e9, 0.5, 10, True, None, "a b", [1e-6, "x"]])
 def test_numbers_of_the_configuration_stay_numbers(value: Any) -> None:
     """YAML 1.1 takes 1e-06 for text."""
-    text = scalar(value)
-    assert json.loads(text.replace(".0e", "e")) == value
+    text = yaml_text({"key": value})
+    assert yaml.safe_load(text) == {"key": value}
     if isinstance(value, float):
         assert "." in text

@@ -276,12 +276,9 @@ def test_thoughts_are_folded_side_by_side(tmp_path):
     assert "<pre>short</pre>" in text
 
 
-def test_the_progress_between_two_steps_is_made_on_request(run, reader):
-    address = f"/lab/{run.root.name}/runs/{run}/progress"
-    page = reader.get(f"{address}?stage=rl&first=1&last=3")
-    assert page.status_code == 200 and "step 1 to step 3" in page.text
-    refused = reader.get(f"{address}?stage=rl&first=3&last=1")
-    assert refused.status_code == 400 and "step 3 is not before step 1" in refused.text
+def test_the_progress_of_the_last_stage_is_made_on_request(run, reader):
+    page = reader.get(f"/lab/{run.root.name}/runs/{run}/progress")
+    assert page.status_code == 200 and " to step " in page.text
 
 
 def test_a_completion_leads_to_its_neighbours_and_every_page_of_a_run_to_its_parts(run, reader):

@@ -19,14 +19,7 @@ from assay.judge.identity import is_fallback
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.runs.history import History
 from assay.runs.manifest_file import Manifest
-from assay.runs.records import (
-    CLUSTER,
-    OUTCOME,
-    EvaluationRecord,
-    outcome,
-    read_columns,
-    scores_of,
-)
+from assay.runs.records import CLUSTER, OUTCOME, EvaluationRecord, outcome, read_columns, scores_of
 from assay.runs.run_directory import RunDirectory
 
 COLUMNS = ("item_id", "repeat", "score", "parts", "error")
@@ -142,8 +135,9 @@ class Arm:
 
     @property
     def truncated(self) -> int | None:
-        """Completions cut at the limit of tokens; None where this is not known."""
-        return sum(each == CUT for each in self.ended) if self.ended else None
+        """Completions cut at the limit of tokens, over all seeds; None where one does not tell."""
+        ended = [each.ended for each in self.members]
+        return sum(how == CUT for own in ended for how in own) if all(ended) else None
 
     @property
     def fallbacks(self) -> int:

@@ -12,12 +12,7 @@ from typing import TypeVar
 
 from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
 from assay.compare.fairness import DECLARED, Terms, check_finished
-from assay.compare.foreign_arms import (
-    ReadOptions,
-    distinct_names,
-    is_file,
-    read_arms,
-)
+from assay.compare.foreign_arms import ReadOptions, distinct_names, is_file, read_arms
 from assay.compare.judged_table import check_distinct, compare_arms
 from assay.compare.table import ComparisonTable, judged_again, with_trials
 from assay.errors import Finding, InputError, finding, nearest
@@ -172,18 +167,14 @@ def compare_named(
     """
     pairs = [(name, arm) for name in names for arm in read(name)]
     arms = distinct_names([arm for _, arm in pairs], [name for name, _ in pairs])
-    return compare_arms(_control_first(arms, control), terms)
-
-
-def _control_first(arms: Sequence[Arm], control: str | None) -> list[Arm]:
-    if control is None:
-        return list(arms)
-    controls = [arm for arm in arms if control in (arm.name, arm.name.rpartition("@")[2])]
-    if len(controls) != 1:
-        fix = nearest(control, [arm.name for arm in arms])
-        problem = f"{len(controls) or 'no'} runs are called {control!r}"
-        raise InputError(problem, field="--control", fix=fix)
-    return [*controls, *(arm for arm in arms if arm is not controls[0])]
+    if control is not None:
+        controls = [arm for arm in arms if control in (arm.name, arm.name.rpartition("@")[2])]
+        if len(controls) != 1:
+            fix = nearest(control, [arm.name for arm in arms])
+            problem = f"{len(controls) or 'no'} runs are called {control!r}"
+            raise InputError(problem, field="--control", fix=fix)
+        arms = [*controls, *(arm for arm in arms if arm is not controls[0])]
+    return compare_arms(arms, terms)
 
 
 def shared_evaluations(
@@ -207,7 +198,8 @@ def control_first(root: Path, names: Sequence[str], control: str | None = None) 
     The control is the one asked for, else the one that the other runs' experiment files name, else
     the first. Raises InputError, and RunNotFound with the nearest names.
     """
-    named = {name: file_control(root, name) for name in names}
+    specs = {name: find_run(root, parse_run_name(name)).spec for name in names}
+    named = {name: read_experiment(spec).control for name, spec in specs.items()}
     wanted = {each for each in named.values() if each is not None}
     if control is None and len(wanted) == 1:
         (only,) = wanted
@@ -223,11 +215,6 @@ def control_first(root: Path, names: Sequence[str], control: str | None = None) 
         fix = "name two, or a control in its experiment file"
         raise InputError(f"{names[0]!r} alone is compared with nothing", fix=fix)
     return arranged
-
-
-def file_control(root: Path, name: str) -> str | None:
-    """The control that the run's experiment file names."""
-    return read_experiment(find_run(root, parse_run_name(name)).spec).control
 
 
 def seeds_of(root: Path, reference: RunReference) -> list[RunDirectory]:

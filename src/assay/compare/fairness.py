@@ -14,7 +14,7 @@ from typing import Any
 from assay.compare.arm import Arm, Provenance, one_metric, scored_apart
 from assay.data.results.foreign_result import Result
 from assay.errors import Finding, InputError, finding
-from assay.judge.confounds import ABSENT, Confound, differences, idle, leaf_paths, part_of
+from assay.judge.confounds import ABSENT, Confound, differences, dotted, idle, part_of
 from assay.runs.history import evaluation_records
 from assay.runs.manifest_file import CHECKED, overridden, read_manifest, saw_answers
 from assay.runs.records import EvaluationRecord
@@ -435,8 +435,8 @@ def compared_parts(arms: Sequence[Arm]) -> frozenset[str] | None:
     """The parts of which something is known of every arm; None where all are runs of the lab."""
     if all(arm.provenance is not None for arm in arms):
         return None
-    known = [map(leaf_paths, _carried(arms[0], other)) for other in arms[1:]]
-    paths = set.intersection(*(one & two for one, two in known))
+    known = [map(dotted, _carried(arms[0], other)) for other in arms[1:]]
+    paths = set.intersection(*({*one} & {*two} for one, two in known))
     checked = {"checker"} if all(arm.checker for arm in arms) else set()
     return frozenset({part_of(path) for path in paths} | checked)
 

@@ -77,10 +77,9 @@ class JudgedBy:
         assert kappa.interval is not None, "kappa_on gives one"
         ends = {"low": kappa.interval.low, "high": kappa.interval.high}
         values = {"criterion": name, "kappa": kappa.value, **ends}
-        values["least"] = self.held.stored.least_kappa
-        if self.held.trust == "below":
-            return (finding("judge_below", "warning", **values),)
-        return (finding("judge_unsure", "note", **values),) if self.held.trust == "unsure" else ()
+        values["least"], trust = self.held.stored.least_kappa, self.held.trust
+        severity = "warning" if trust == "below" else "note"
+        return () if trust == "shown" else (finding(f"judge_{trust}", severity, **values),)
 
     @property
     def refusal(self) -> str:

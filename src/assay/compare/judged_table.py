@@ -298,7 +298,7 @@ def make_table(
                 file=arm.file,
                 run=None if origin is None else origin.run,
                 limits={} if origin is None else origin.record.sampling,
-                truncated=truncated(arm),
+                truncated=arm.truncated,
                 sampled=sampled(arm),
                 seeds=len(arm.members),
                 outcomes=Counter(o for member in arm.members for o in member.outcomes),
@@ -311,13 +311,6 @@ def make_table(
     fallbacks = [(arm.name, arm.fallbacks, len(arm.judged)) for arm in arms]
     every_finding += _shares("fallback_scores", fallbacks, MANY_FALLBACKS)
     return ComparisonTable(record, tuple(lines), differing, tuple(every_finding), judge=judge)
-
-
-def truncated(arm: Arm) -> int | None:
-    """Completions cut at the limit of tokens, over all seeds; None where one does not tell."""
-    counts = [each.truncated for each in arm.members]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
 
 
 def sampled(arm: Arm) -> SampledScores | None:

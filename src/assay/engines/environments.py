@@ -31,11 +31,7 @@ import psutil
 from assay.data.files import cache_root, locked
 from assay.data.hashing import sha256_text
 from assay.errors import InputError, RunFailure, look_up
-from assay.sandbox.call_process import (
-    PR_SET_CHILD_SUBREAPER,
-    PR_SET_PDEATHSIG,
-    process_control,
-)
+from assay.sandbox.call_process import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, process_control
 from assay.sandbox.call_watch import ProcessMeter, end_descendants
 
 TORCH = "torch==2.13.0"
@@ -309,6 +305,14 @@ def last_words(text: str) -> str:
 def last_words_in(log: Path) -> str:
     """The last line of a program's log."""
     return last_words(log.read_text(encoding="utf-8", errors="replace"))
+
+
+def remove_abandoned(place: Path, prefix: str) -> None:
+    """Remove folders PREFIX + PID + "-..." of processes that were killed."""
+    for folder in place.glob(f"{prefix}*-*"):
+        owner = folder.name.removeprefix(prefix).partition("-")[0]
+        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def surroundings(*foreign: str) -> dict[str, str]:

@@ -25,9 +25,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from assay.data.files import lock, sha256_file
+from assay.engines.environments import remove_abandoned
 from assay.errors import InputError, RunFailure
 
 RAY = "ray"
@@ -357,14 +356,7 @@ def _started(name: str) -> RayPool:
     return pool
 
 
-def remove_dead_clusters(place: Path) -> None:
-    """Remove what clusters of processes that were killed left behind in a folder."""
-    for folder in place.glob("assay-ray-*-*"):
-        owner = folder.name.split("-")[2]
-        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
+PREFIX = "assay-ray-"
 SOCKET = "/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 """Ray's longest path of a socket in its folder; the kernel takes MOST_BYTES."""
 MOST_BYTES = 107
@@ -375,10 +367,10 @@ def own_folder(name: str) -> Path:
     TMPDIR is too long. What killed processes left there is removed. Raises InputError where that
     cannot be written."""
     for place in (tempfile.gettempdir(), "/tmp"):
-        prefix = f"assay-ray-{os.getpid()}-"
+        prefix = f"{PREFIX}{os.getpid()}-"
         longest = os.fsencode(f"{place}/{prefix}00000000{SOCKET}")
         if len(longest) <= MOST_BYTES and os.access(place, os.W_OK):
-            remove_dead_clusters(Path(place))
+            remove_abandoned(Path(place), PREFIX)
             return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
     problem = (
         f"Ray's sockets take at most {MOST_BYTES} bytes of path, {len(SOCKET)} of them its own"

@@ -234,7 +234,7 @@ def close_all() -> None:
 
 def _started(opening: EngineOpening) -> VllmEngine:
     python = environments.python_of(environments.need_vllm())
-    _remove_abandoned()
+    environments.remove_abandoned(MEMORY, PREFIX)
     place = MEMORY if os.access(MEMORY, os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place))
     log = folder / "log"
@@ -280,18 +280,6 @@ def _surroundings(device: str) -> dict[str, str]:
         "OMP_WAIT_POLICY": "PASSIVE",
         "HF_HUB_OFFLINE": "1",
     }
-
-
-def _remove_abandoned() -> None:
-    """Folders in memory of processes that were killed."""
-    for folder in MEMORY.glob(f"{PREFIX}*"):
-        pid = int(folder.name.removeprefix(PREFIX).partition("-")[0])
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            shutil.rmtree(folder, ignore_errors=True)
-        except PermissionError:
-            continue  # of another user, whose process lives
 
 
 PROBES, PROBE_TOKENS, PROBE_ACTIONS = 8, 768, 64

@@ -114,60 +114,40 @@ def _cell(value: float | None) -> str:
     return "" if value is None else f"{value:,.4g}" if value % 1 else f"{value:,.0f}"
 
 
-NOT_KNOWN = "N/A"
 MOST_ROWS = 20
 """Of one table."""
 HEADS = ("calls", "remembered", "failed", "read", "wrote", "cost", "besides", "mean", "seconds")
 
 
 def costs_page(costs: RunCosts, words: Words) -> list[Block]:
-    """The tables, then means."""
+    """The tables, then what a call, a problem and a step cost, and what is uncertain."""
     blocks: list[Block] = [Text(words("costs.lost", lost=costs.lost))] if costs.lost else []
-    if costs.total is None:
+    if (total := costs.total) is None:
         return blocks or [Text(words("costs.nothing", run=str(costs.run)))]
-    parts = (
-        ("models", costs.models),
-        ("stages", costs.stages),
-        ("operators", costs.operators),
-        ("problems", costs.problems[:MOST_ROWS]),
-    )
-    for name, lines in parts:
-        if lines:
-            total = costs.total if name == "models" else None
-            columns = ["", *(Column(words(f"costs.{head}"), right=True) for head in HEADS)]
-            rows: list[Row] = [(Mark(flat(line.name), ""), *_costs(line)) for line in lines]
-            if total is not None and len(lines) > 1:
-                rows.append(tuple(map(Mark, (words("costs.total"), *_costs(total)))))
-            blocks.append(Table(columns, rows, words(f"costs.{name}")))
+    columns = ["", *(Column(words(f"costs.{head}"), right=True) for head in HEADS)]
+    parts = {"models": costs.models, "stages": costs.stages, "operators": costs.operators}
+    for name, lines in {**parts, "problems": costs.problems[:MOST_ROWS]}.items():
+        rows: list[Row] = [(Mark(flat(line.name), ""), *_costs(line)) for line in lines]
+        if name == "models" and len(lines) > 1:
+            rows.append(tuple(map(Mark, (words("costs.total"), *_costs(total)))))
+        blocks += [Table(columns, rows, words(f"costs.{name}"))] if rows else []
     if (whole := len(costs.problems)) > MOST_ROWS:
         blocks.append(Text(words("costs.shown", shown=MOST_ROWS, whole=whole), "soft"))
-    return [*blocks, *map(Text, sentences(costs, words))]
+    means = {"call": costs.per_call, "problem": costs.per_problem, "step": costs.per_step}
+    blocks.append(Text(words("costs.means", **{of: money(cost) for of, cost in means.items()})))
+    if total.uncertain:
+        blocks.append(Text(words("costs.uncertain", most=money(total.uncertain))))
+    if total.cost is None:
+        blocks.append(Text(words("costs.not_known")))
+    return blocks
 
 
 def money(amount: float | None) -> str:
     """An amount with six decimals, without those that are 0 at its end; N/A where not known."""
     if amount is None:
-        return NOT_KNOWN
+        return "N/A"
     whole, _, rest = f"{amount:.6f}".partition(".")
     return f"{whole}.{rest.rstrip('0').ljust(2, '0')}"
-
-
-def sentences(costs: RunCosts, words: Words) -> list[str]:
-    """What a call, a problem and a step cost, and what is uncertain."""
-    lines = [
-        words(
-            "costs.means",
-            call=money(costs.per_call),
-            problem=money(costs.per_problem),
-            step=money(costs.per_step),
-        )
-    ]
-    total = costs.total
-    if total is not None and total.uncertain:
-        lines.append(words("costs.uncertain", most=money(total.uncertain)))
-    if total is not None and total.cost is None:
-        lines.append(words("costs.not_known"))
-    return lines
 
 
 def _costs(line: CostLine) -> list[str]:
@@ -272,7 +252,7 @@ def summary(
 
 def _finding(flaw: Finding, w: Words) -> Finding:
     values: dict[str, Any] = {
-        name: one_line(value) if isinstance(value, str) else value
+        name: flat(value) if isinstance(value, str) else value
         for name, value in flaw.values.items()
     }
     values["about"] = values["about"] or w("audit.whole")
@@ -293,8 +273,3 @@ def _finding(flaw: Finding, w: Words) -> Finding:
     if values["line"] is None:
         return many
     return replace(many, evidence=w("audit.line", line=values["line"], evidence=many.evidence))
-
-
-def one_line(text: str) -> str:
-    """Text of the audited file in one line, without control characters."""
-    return visible(" ".join(text.split()))

@@ -4,8 +4,7 @@ Holds the scores, the curves of metrics, the rewards of groups and the dev score
 drawings are added elsewhere.
 """
 
-import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +20,7 @@ from assay.experiment.tables import EvaluateSpec
 from assay.judge.intervals import Interval, score_interval
 from assay.lab.monitor.guards import estimate
 from assay.lab.monitor.stage_health import stage_health
-from assay.runs.history import History, answers_in, evaluation_records, measured_checkpoints
-from assay.runs.manifest_file import read_manifest
+from assay.runs.history import History, answers_in
 from assay.runs.metrics import read_metrics
 from assay.runs.records import EvaluationRecord
 from assay.runs.run_directory import RunDirectory
@@ -109,36 +107,10 @@ class DevScore:
     chosen: bool
 
 
-def curves(
-    metrics: Sequence[Mapping[str, Any]],
-    estimated: Callable[[Mapping[str, Any], str], Interval | None],
-    names: Sequence[str] = CURVES,
-) -> list[Curve]:
-    """The curves that the lines of one stage give; `estimated` gives a value's interval."""
-    # Step by step: the samples of a step are read once for all its metrics.
-    limits = [{name: estimated(line, name) for name in names if name in line} for line in metrics]
-    lines = []
-    for metric in names:
-        known = [
-            (line, each[metric])
-            for line, each in zip(metrics, limits, strict=True)
-            if metric in line
-        ]
-        values = tuple(_finite(line[metric]) for line, _ in known)
-        if any(value is not None for value in values) and not idle(metric, values):
-            steps = tuple(line["step"] for line, _ in known)
-            lines.append(Curve(metric, steps, values, tuple(each for _, each in known)))
-    return lines
-
-
 @kept(256)
 def _table(folder: Path, run: RunDirectory, manifest: Hashable, *measured: str) -> ComparisonTable:
     """The verdicts on an evaluation, whose folder changes with every record in it."""
     return compare_checkpoints(run, folder.name, measured[0], measured[1:])
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)
 
 
 @dataclass(frozen=True)
@@ -170,7 +142,7 @@ class RunFacts:
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
         """The fingerprints; empty while the run has not written them."""
-        return read_manifest(self.run)
+        return self.history.manifest
 
     @cached_property
     def metrics(self) -> Mapping[str, list[Mapping[str, Any]]]:
@@ -181,18 +153,11 @@ class RunFacts:
         return stages
 
     @cached_property
-    def records(self) -> tuple[EvaluationRecord, ...]:
-        """The evaluations with a record, finished or not."""
-        return tuple(evaluation_records(self.run))
-
-    @cached_property
     def _reporting(self) -> Sequence[tuple[str, EvaluateSpec | None, EvaluationRecord | None]]:
-        known = {record.name: record for record in self.records}
-        specs = {n: s for n, s in self.experiment.evaluate.items() if s.role == "report"}
-        added = [r for r in self.records if r.name not in self.experiment.evaluate]
-        records = [(name, spec, known.get(name)) for name, spec in specs.items()]
-        records += [(r.name, None, r) for r in added]
-        return records
+        records, specs = self.history.evaluations, self.experiment.evaluate
+        known = {record.name: record for record in records}
+        named = [(n, spec, known.get(n)) for n, spec in specs.items() if spec.role == "report"]
+        return [*named, *((each.name, None, each) for each in records if each.name not in specs)]
 
     @cached_property
     def reported(self) -> tuple[Measurement, ...]:
@@ -208,7 +173,7 @@ class RunFacts:
     def _measurement(
         self, name: str, spec: EvaluateSpec | None, record: EvaluationRecord | None
     ) -> Measurement:
-        measured = measured_checkpoints(self.run, record) if record else []
+        measured = self.history.measured(record) if record else []
         wanted = [n for text in (spec.checkpoints if spec else ()) for n in self.expected(text)]
         missing = tuple(dict.fromkeys(n for n in wanted if n not in measured))
         table = None
@@ -236,7 +201,7 @@ class RunFacts:
         """Steps of a stage's checkpoints, those that only records remember included."""
         folder = self.run.checkpoints(stage)
         names = {f"{stage}.{path.name}" for path in folder.glob("step-*")}
-        names |= {name for r in self.records for name in measured_checkpoints(self.run, r)}
+        names |= {name for r in self.history.evaluations for name in self.history.measured(r)}
         references = [parse_checkpoint(name) for name in names]
         return sorted({r.step for r in references if r and r.stage == stage and r.step})
 
@@ -270,13 +235,18 @@ class RunFacts:
         return {}
 
     def _estimated(self, stage: str, names: Sequence[str]) -> list[Curve]:
-        spec = self.experiment.stage[stage]
-
-        def estimated(line: Mapping[str, Any], metric: str) -> Interval | None:
-            figure = estimate(self.run, spec, line, metric)
-            return figure.interval if figure else None
-
-        return curves(self.metrics.get(stage, []), estimated, names)
+        # Step by step: the samples of a step are read once for all its metrics.
+        spec, curves = self.experiment.stage[stage], {name: list[Any]() for name in names}
+        for line in self.metrics.get(stage, []):
+            for name in (name for name in names if name in line):
+                figure = estimate(self.run, spec, line, name)
+                curves[name].append((line["step"], line[name], figure and figure.interval))
+        drawn = []
+        for name, points in curves.items():
+            steps, values, limits = zip(*points, strict=True) if points else ((), (), ())
+            if any(value is not None for value in values) and not idle(name, values):
+                drawn.append(Curve(name, steps, values, limits))
+        return drawn
 
     def dev_scores(self, stage: str) -> list[DevScore]:
         """Scores on dev items, by step."""

@@ -53,21 +53,30 @@ def headed(page: Page, head: Markup, **values: object) -> Markup:
     return head.format(lang=page.words.lang, title=title, heading=heading, **values)
 
 
+def tag(name: str, /, *inner: str, **attributes: str | int | None) -> Markup:
+    """An element; what is no markup is escaped, and attributes that are None are left out."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{name}{given}>{''.join(map(escape, inner))}</{name}>")
+
+
 def body_html(page: Page) -> Markup:
     """All blocks and the footer. Contents stand before the first section."""
     first = list(takewhile(lambda block: not isinstance(block, model.Section), page.blocks))
     rest = page.blocks[len(first) :]
-    contents = _contents(page) if page.contents else Markup("")
-    footer = Markup("<footer>{}</footer>\n").format(_text(page.footer)) if page.footer else ""
-    body = (blocks_html(first, page.words), contents, blocks_html(rest, page.words))
-    return Markup("").join(body) + footer
+    contents = _contents(page) if page.contents else ""
+    footer = tag("footer", _text(page.footer)) + "\n" if page.footer else ""
+    body = (blocks_html(first, page.words), contents, blocks_html(rest, page.words), footer)
+    return Markup("").join(body)
 
 
 def _contents(page: Page) -> Markup:
-    entry = Markup('<li><a href="#{}">{}</a></li>')
-    entries = Markup("").join(entry.format(s.anchor, _text(s.title)) for s in page.sections)
-    nav = Markup('<nav class="contents" aria-label="{}"><ul>{}</ul></nav>\n')
-    return nav.format(page.words("page.contents"), entries)
+    links = (tag("a", _text(each.title), href=f"#{each.anchor}") for each in page.sections)
+    entries = tag("ul", *(tag("li", link) for link in links))
+    return tag("nav", entries, class_="contents", aria_label=page.words("page.contents")) + "\n"
 
 
 def blocks_html(blocks: Iterable[Block], words: Words) -> Markup:
@@ -78,7 +87,7 @@ def blocks_html(blocks: Iterable[Block], words: Words) -> Markup:
 def inline_html(blocks: Iterable[Block], words: Words) -> str:
     """Blocks for the cell of a notebook: without drawings, which need the style sheet."""
     bare = [_without_drawings(block) for block in blocks if not isinstance(block, model.Figure)]
-    return Markup('<div class="assay">\n{}</div>').format(blocks_html(bare, words))
+    return tag("div", "\n", blocks_html(bare, words), class_="assay")
 
 
 def _without_drawings(block: Block) -> Block:
@@ -100,61 +109,47 @@ def line_html(line: Line) -> Markup:
 def _mark(mark: model.Mark) -> Markup:
     text = _text(mark.text)
     if mark.link:
-        text = Markup('<a href="{}">{}</a>').format(mark.link, text)
+        text = tag("a", text, href=mark.link)
     if mark.kind in BADGES:
-        kind = mark.kind.replace(" ", "-")
-        return Markup('<span class="badge {}">{}</span>').format(kind, text)
-    tags = {"strong": "<b>{}</b>", "code": "<code>{}</code>"}
-    if mark.kind in tags:
-        return Markup(tags[mark.kind]).format(text)
-    return Markup('<span class="{}">{}</span>').format(mark.kind, text) if mark.kind else text
+        return tag("span", text, class_=f"badge {mark.kind.replace(' ', '-')}")
+    if mark.kind in ("strong", "code"):
+        return tag("b" if mark.kind == "strong" else "code", text)
+    return tag("span", text, class_=mark.kind) if mark.kind else text
 
 
 def _heading(block: model.Heading, words: Words) -> Markup:
-    return Markup("<h{0}>{1}</h{0}>").format(block.level, line_html(block.line))
+    return tag(f"h{block.level}", line_html(block.line))
 
 
 def _paragraph(block: model.Text, words: Words) -> Markup:
     if block.kind in ("error", "warning", "note"):
-        return Markup('<div class="warn {}">{}</div>').format(block.kind, line_html(block.line))
-    kind = Markup(' class="{}"').format(block.kind) if block.kind else ""
-    return Markup("<p{}>{}</p>").format(kind, line_html(block.line))
+        return tag("div", line_html(block.line), class_=f"warn {block.kind}")
+    return tag("p", line_html(block.line), class_=block.kind or None)
 
 
 def _bullets(block: model.Bullets, words: Words) -> Markup:
-    items = Markup("").join(Markup("<li>{}</li>").format(line_html(line)) for line in block.lines)
-    return Markup('<ul class="says">{}</ul>').format(items) if block.lines else items
+    items = (tag("li", line_html(line)) for line in block.lines)
+    return tag("ul", *items, class_="says") if block.lines else Markup("")
 
 
 def _facts(block: model.Facts, words: Words) -> Markup:
+    pairs = [(_text(name), line_html(value)) for name, value in block.pairs]
     if block.chips:
-        chip = Markup("<li>{} <b>{}</b></li>")
-        chips = [chip.format(_text(name), line_html(value)) for name, value in block.pairs]
-        return Markup('<ul class="chips">{}</ul>').format(Markup("").join(chips))
-    entry = Markup("<dt>{}</dt><dd>{}</dd>")
-    entries = [entry.format(_text(name), line_html(value)) for name, value in block.pairs]
-    return Markup("<dl>{}</dl>").format(Markup("").join(entries))
+        chips = (tag("li", name, " ", tag("b", value)) for name, value in pairs)
+        return tag("ul", *chips, class_="chips")
+    return tag("dl", *(tag("dt", name) + tag("dd", value) for name, value in pairs))
 
 
 def _table(block: model.Table, words: Words) -> Markup:
     columns = [column_of(column) for column in block.columns]
-    title = Markup("<h4>{}</h4>").format(_text(block.title)) if block.title else ""
-    heads = Markup("").join(_head(column) for column in columns)
+    heads = (tag("th", _text(c.title), class_="num" if c.right else None) for c in columns)
     rows = Markup("\n").join(_row(row, columns) for row in block.rows)
-    note = Markup('<p class="soft small">{}</p>').format(_text(block.note)) if block.note else ""
-    form = Markup(
-        '{}<div class="scroll"><table class="{}"><thead><tr>{}</tr></thead>\n'
-        "<tbody>{}</tbody></table></div>{}"
+    table = tag(
+        "table", tag("thead", tag("tr", *heads)), "\n", tag("tbody", rows), class_=block.kind
     )
-    return form.format(title, block.kind, heads, rows, note)
-
-
-def _head(column: model.Column) -> Markup:
-    below = Markup("").join(
-        Markup('<br><span class="soft">{}</span>').format(_text(each)) for each in column.below
-    )
-    kind = Markup(' class="num"') if column.right else ""
-    return Markup("<th{}>{}{}</th>").format(kind, _text(column.title), below)
+    title = tag("h4", _text(block.title)) if block.title else ""
+    note = tag("p", _text(block.note), class_="soft small") if block.note else ""
+    return Markup("").join((title, tag("div", table, class_="scroll"), note))
 
 
 def _row(row: model.Row, columns: Sequence[model.Column]) -> Markup:
@@ -162,40 +157,37 @@ def _row(row: model.Row, columns: Sequence[model.Column]) -> Markup:
     for cell in map(cell_of, row):
         cells.append(_cell(cell, columns[place], first=place == 0))
         place += cell.span
-    return Markup("<tr>{}</tr>").format(Markup("").join(cells))
+    return tag("tr", *cells)
 
 
 def _cell(cell: model.Cell, column: model.Column, first: bool) -> Markup:
     kinds = [cell.kind or "head" * first, "num" * column.right, "graph" if cell.figure else ""]
-    below = Markup("").join(
-        Markup('<span class="sub">{}</span>').format(line_html(each))
-        for each in cell.below
-        if parts(each)
+    line = line_html(cell.line)
+    lines = [tag("span", line, class_="sub") if cell.figure else line]
+    lines += [tag("span", line_html(each), class_="sub") for each in cell.below if parts(each)]
+    text = Markup("").join(lines)
+    return tag(
+        "td",
+        _field(cell.field) if cell.field else "",
+        cell.figure or "",
+        tag("span", text) if text else "",
+        class_=" ".join(filter(None, kinds)) or None,
+        data_label=None if first else visible(column.title),
+        colspan=cell.span if cell.span > 1 else None,
     )
-    attributes = Markup(' class="{}"').format(" ".join(filter(None, kinds))) if any(kinds) else ""
-    attributes += Markup(' data-label="{}"').format(_text(column.title)) if not first else ""
-    attributes += Markup(' colspan="{}"').format(cell.span) if cell.span > 1 else ""
-    line = Markup('<span class="sub">{}</span>') if cell.figure else Markup("{}")
-    text = line.format(line_html(cell.line)) + below
-    body = (
-        Markup("{}<span>{}</span>").format(cell.figure or "", text) if text else cell.figure or ""
-    )
-    body = (_field(cell.field) if cell.field else Markup("")) + body
-    return Markup("<td{}>{}</td>").format(attributes, body)
 
 
 def _figure(block: model.Figure, words: Words) -> Markup:
     drawing = Markup(visible(str(block.drawing)))
     if not block.caption:
-        return Markup('<div class="wide">{}</div>').format(drawing)
-    last = Markup("<i>{}</i>").format(_text(block.last)) if block.last else ""
-    form = Markup("<figure><figcaption><span>{}</span>{}</figcaption>{}</figure>")
-    return form.format(_mark(model.Mark(block.caption, "", block.link)), last, drawing)
+        return tag("div", drawing, class_="wide")
+    last = tag("i", _text(block.last)) if block.last else ""
+    title = tag("span", _mark(model.Mark(block.caption, "", block.link)))
+    return tag("figure", tag("figcaption", title, last), drawing)
 
 
 def _panels(block: model.Panels, words: Words) -> Markup:
-    figures = Markup("").join(_figure(figure, words) for figure in block.figures)
-    return Markup('<div class="panels">{}</div>').format(figures)
+    return tag("div", *(_figure(figure, words) for figure in block.figures), class_="panels")
 
 
 def _findings(block: model.Findings, words: Words) -> Markup:
@@ -211,81 +203,71 @@ def _findings(block: model.Findings, words: Words) -> Markup:
 
 
 def _folded(block: model.Folded, words: Words) -> Markup:
-    form = Markup("<details{}{}><summary>{}</summary>\n{}</details>")
-    anchor = Markup(' id="{}"').format(block.anchor) if block.anchor else ""
-    inner = blocks_html(block.blocks, words)
-    return form.format(anchor, " open" * block.open, _text(block.title), inner)
+    inner = "\n", blocks_html(block.blocks, words)
+    state = {"id": block.anchor or None, "open": "" if block.open else None}
+    return tag("details", tag("summary", _text(block.title)), *inner, **state)
 
 
 def _question(block: model.SideBySide, words: Words) -> Markup:
-    say, pre = Markup('<div class="say"><span>{}</span></div>'), Markup('<pre class="{}">{}</pre>')
-    answers = []
-    for answer in block.answers:
-        facts = Markup("").join(
-            say.format(_text(name)) + pre.format("fact", _text(value))
-            for name, value in answer.facts
-        )
-        form = Markup(
-            '<div><div class="say"><span>{}</span><span>{}</span></div>{}<pre>{}</pre>{}{}</div>'
-        )
-        folded = Markup("<details><summary>{}</summary><pre>{}</pre></details>")
-        thought = folded.format(_text(words("page.thought")), _text(answer.thought))
-        thought = thought if answer.thought else ""
-        note = say.format(_text(answer.note)) if answer.note else ""
-        title = line_html(model.Mark(answer.title, "", answer.link)) if answer.title else ""
-        head = (title, _text(answer.result), thought, _text(answer.text))
-        answers.append(form.format(*head, facts, note))
-    question = pre.format("question", _text(block.question)) if block.question else ""
-    gold = say.format(_text(block.gold_title)) + pre.format("gold", _text(block.gold))
-    form = Markup('<article class="example">{}{}<div class="pair">{}</div>{}</article>')
-    title, both = line_html(block.title), Markup("").join(answers)
-    title = Markup("<h3>{}</h3>").format(title) if title else title
-    return form.format(title, question, both, gold if block.gold else "")
+    def say(*texts: str) -> Markup:
+        return tag("div", *(tag("span", text) for text in texts), class_="say")
+
+    def written(text: str, kind: str | None = None) -> Markup:
+        return tag("pre", _text(text), class_=kind)
+
+    title, answers = line_html(block.title), []
+    for each in block.answers:
+        own = [say(line_html(model.Mark(each.title, "", each.link)), _text(each.result))]
+        if each.thought:
+            summary = tag("summary", _text(words("page.thought")))
+            own.append(tag("details", summary, written(each.thought)))
+        own.append(written(each.text))
+        for name, value in each.facts:
+            own += say(_text(name)), written(value, "fact")
+        own += [say(_text(each.note))] if each.note else []
+        answers.append(tag("div", *own))
+    whole = [tag("h3", title)] if title else []
+    whole += [written(block.question, "question")] if block.question else []
+    whole.append(tag("div", *answers, class_="pair"))
+    whole += [say(_text(block.gold_title)), written(block.gold, "gold")] if block.gold else []
+    return tag("article", *whole, class_="example")
 
 
 def _code(block: model.Code, words: Words) -> Markup:
-    return Markup("<pre>{}</pre>").format(_text(block.text))
+    return tag("pre", _text(block.text))
 
 
 def _form(block: model.Form, words: Words) -> Markup:
-    head = Markup('<form action="{}" method="get"><div class="fields">{}</div>\n{}')
-    form = head + Markup('<p class="send">{}</p></form>')
-    button = Markup('<button formaction="{}">{}</button>')
     buttons = Markup(" ").join(
-        button.format(address, _text(label)) for label, address in block.buttons
+        tag("button", _text(label), formaction=address) for label, address in block.buttons
     )
-    fields = Markup("").join(map(_field, block.fields))
+    fields = [*map(_field, block.fields)]
     if not block.blocks:  # in one line with the fields
-        return form.format(block.action, fields + buttons, "", "")
-    return form.format(block.action, fields, blocks_html(block.blocks, words), buttons)
+        fields, buttons = [*fields, buttons], Markup("")
+    above = tag("div", *fields, class_="fields"), "\n", blocks_html(block.blocks, words)
+    return tag("form", *above, tag("p", buttons, class_="send"), action=block.action, method="get")
 
 
 def _field(field: model.Field) -> Markup:
-    name, value, label = field.name, visible(field.value), _text(field.label)
+    name, value, label = field.name, visible(field.value), tag("span", _text(field.label))
     if field.kind == "hidden":
         return Markup('<input type="hidden" name="{}" value="{}">').format(name, value)
     if field.kind == "tick":
-        on = Markup(" checked") if field.on else ""
-        box = Markup('<input type="checkbox" name="{}" value="{}" {}>')
-        return Markup('<label class="tick">{} <span>{}</span></label>').format(
-            box.format(name, value, on), label
-        )
+        box = Markup('<input type="checkbox" name="{}" value="{}">').format(name, value)
+        return tag("label", box, " ", label, class_="tick")
     if field.kind == "choice":
-        option = Markup('<option value="{}"{}>{}</option>')
-        options = Markup("").join(
-            option.format(key, Markup(" selected") if key == field.value else "", _text(text))
+        options = (
+            tag("option", _text(text), value=key, selected="" if key == field.value else None)
             for key, text in field.choices
         )
-        control = Markup('<select name="{}">{}</select>').format(name, options)
-    else:
-        kind = Markup('type="number" step="any"' if field.kind == "number" else 'type="search"')
-        control = Markup('<input {} name="{}" value="{}">').format(kind, name, value)
-    return Markup("<label><span>{}</span>{}</label>").format(label, control)
+        return tag("label", label, tag("select", *options, name=name))
+    kind = Markup('type="number" step="any"' if field.kind == "number" else 'type="search"')
+    return tag("label", label, Markup('<input {} name="{}" value="{}">').format(kind, name, value))
 
 
 def _section(block: model.Section, words: Words) -> Markup:
-    form = Markup('<section id="{}">\n<h2>{}</h2>\n{}</section>')
-    return form.format(block.anchor, _text(block.title), blocks_html(block.blocks, words))
+    title, inner = tag("h2", _text(block.title)), blocks_html(block.blocks, words)
+    return tag("section", "\n", title, "\n", inner, id=block.anchor)
 
 
 _RENDER: dict[type, Callable[..., Markup]] = {

@@ -92,7 +92,7 @@ def _facts(block: model.Facts, words: Words) -> Iterator[str]:
 
 def _table(block: model.Table, words: Words) -> Iterator[str]:
     columns = [column_of(column) for column in block.columns]
-    heads = [escaped(c.title) + "".join(words.within(escaped(b)) for b in c.below) for c in columns]
+    heads = [escaped(column.title) for column in columns]
     rules = ["---:" if column.right else "---" for column in columns]
     rows = [_row(row, words) for row in block.rows]
     yield from [f"**{escaped(block.title)}**"] if block.title else []

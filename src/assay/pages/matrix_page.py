@@ -4,7 +4,7 @@ Every score links to the record that it was computed from. Nothing is computed h
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,8 +22,8 @@ from assay.lab.sweep.model import (
     Value,
 )
 from assay.lab.sweep.model import CellBlock as ControlBlock
-from assay.lab.sweep.planned_runs import shortest_ends
-from assay.pages.content import change_text, interval_text
+from assay.lab.sweep.planned_runs import short_names
+from assay.pages.content import change_text, interval_text, sections
 from assay.pages.html import write_page
 from assay.pages.page import (
     Block,
@@ -65,7 +65,7 @@ def value_text(value: Value) -> str:
 
 def leaf_names(matrix: Matrix) -> dict[str, str]:
     """The shortest unambiguous name of each axis: the end of its dotted key."""
-    return {key: ".".join(end) for key, end in shortest_ends(matrix.layout.keys).items()}
+    return short_names([key for key in matrix.layout.keys if key is not None])
 
 
 def values_text(values: Mapping[str, Value], matrix: Matrix, w: Words) -> str:
@@ -240,7 +240,7 @@ def matrix_page(matrix: Matrix, folder: Path, w: Words) -> Page:
         *([Text(matrix.about, "lead")] if matrix.about else []),
         Facts(((w("table.evaluation"), on), (w("matrix.baseline"), baseline)), chips=True),
         *(Text(line, "warning") for line in note_lines(matrix.notes, w)),
-        *sections(matrix, folder, w),
+        *matrix_sections(matrix, folder, w),
     ]
     footer = w("matrix.footer", name=matrix.name, version=version("assay-lab"))
     return Page(w, matrix.name, blocks, footer, w("matrix.title", name=matrix.name))
@@ -249,21 +249,22 @@ def matrix_page(matrix: Matrix, folder: Path, w: Words) -> Page:
 def matrix_shown(matrix: Matrix, root: Path, lang: str = "en") -> list[Block]:
     """The matrix in a terminal: tables, counts, controls, training and the recommendation.
     Raises InputError."""
-    by_anchor = {each.anchor: each for each in sections(matrix, root, words(lang))}
-    return [by_anchor[name] for name in IN_TERMINAL if name in by_anchor]
+    return [*matrix_sections(matrix, root, words(lang), IN_TERMINAL)]
 
 
-def sections(matrix: Matrix, folder: Path, w: Words) -> list[Section]:
-    """The sections that have something to say; links are relative to `folder`."""
-    parts: list[tuple[str, str, Sequence[Block]]] = [
-        ("recommendation", "matrix.recommendation", recommendation_blocks(matrix, w)),
-        ("table", "matrix.table", _tables(matrix, folder, w)),
-        ("counts", "matrix.counts", _counts(matrix, w)),
-        ("blocks", "matrix.blocks", control_blocks(matrix, w)),
-        ("training", "training.heading", training_blocks(matrix, w)),
-        ("methods", "page.methods", [Text(line) for line in _methods(matrix, w)]),
-    ]
-    return [Section(anchor, w(title), blocks) for anchor, title, blocks in parts if blocks]
+def matrix_sections(
+    matrix: Matrix, folder: Path, w: Words, wanted: Sequence[str] = ()
+) -> list[Section]:
+    """The sections that have something to say, or those `wanted`; links are from `folder`."""
+    parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
+        "recommendation": (w("matrix.recommendation"), lambda: recommendation_blocks(matrix, w)),
+        "table": (w("matrix.table"), lambda: _tables(matrix, folder, w)),
+        "counts": (w("matrix.counts"), lambda: _counts(matrix, w)),
+        "blocks": (w("matrix.blocks"), lambda: control_blocks(matrix, w)),
+        "training": (w("training.heading"), lambda: training_blocks(matrix, w)),
+        "methods": (w("page.methods"), lambda: [Text(line) for line in _methods(matrix, w)]),
+    }
+    return sections(parts, wanted)
 
 
 def note_lines(notes: Iterable[Finding], w: Words) -> list[str]:

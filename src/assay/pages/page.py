@@ -35,8 +35,14 @@ Line: TypeAlias = str | Mark | Sequence[str | Mark]
 """Text in one line, a part of which may be marked."""
 
 
+class Block:
+    """A part of a page: all that follows but a page itself, and what blocks are made of."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Block):
     """A title inside a section."""
 
     line: Line
@@ -44,7 +50,7 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(Block):
     """A paragraph."""
 
     line: Line
@@ -55,14 +61,14 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Bullets:
+class Bullets(Block):
     """A list."""
 
     lines: Sequence[Line]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Block):
     """Names with their values."""
 
     pairs: Sequence[tuple[str, Line]]
@@ -80,8 +86,6 @@ class Field:
     kind: Literal["text", "number", "choice", "tick", "hidden"] = "text"
     choices: Sequence[tuple[str, str]] = ()
     """Values with their labels."""
-    on: bool = False
-    """Whether a tick is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,6 @@ class Column:
 
     title: str
     right: bool = False
-    below: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ Row: TypeAlias = Sequence[Cell | Line]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(Block):
     """Rows under heads."""
 
     columns: Sequence[Column | str]
@@ -123,7 +126,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Block):
     """A drawing with its caption; media without drawings show the ends of those of `Panels`."""
 
     drawing: Markup
@@ -137,14 +140,14 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Panels:
+class Panels(Block):
     """Small figures beside one another."""
 
     figures: Sequence[Figure]
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Block):
     """Findings with the place of each, worst first; worded by their codes."""
 
     findings: Sequence[Finding]
@@ -153,11 +156,11 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class Folded(Block):
     """Blocks behind a title that opens them."""
 
     title: str
-    blocks: "Sequence[Block]"
+    blocks: Sequence[Block]
     open: bool = False
     anchor: str = ""
 
@@ -178,7 +181,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class SideBySide:
+class SideBySide(Block):
     """A question with answers side by side."""
 
     title: Line
@@ -189,7 +192,7 @@ class SideBySide:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class Code(Block):
     """Text as it was written."""
 
     text: str
@@ -197,41 +200,24 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Form(Block):
     """Fields whose values make the address of another page, for media that have fields."""
 
     action: str
     fields: Sequence[Field]
     buttons: Sequence[tuple[str, str]]
     """Labels, each with the address that it leads to."""
-    blocks: "Sequence[Block]" = ()
+    blocks: Sequence[Block] = ()
     """Above the buttons, with ticks in the cells of tables."""
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class Section(Block):
     """A part of a page with an anchor."""
 
     anchor: str
     title: str
-    blocks: "Sequence[Block]"
-
-
-Block: TypeAlias = (
-    Heading
-    | Text
-    | Bullets
-    | Facts
-    | Table
-    | Figure
-    | Panels
-    | Findings
-    | Folded
-    | SideBySide
-    | Code
-    | Form
-    | Section
-)
+    blocks: Sequence[Block]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +242,7 @@ class Page:
 
 
 def rendered(
-    blocks: "Iterable[Block]", words: Words, render: Mapping[type, Callable[..., Any]]
+    blocks: Iterable[Block], words: Words, render: Mapping[type, Callable[..., Any]]
 ) -> Iterator[Any]:
     """What a medium makes of blocks, one after the other; `render` has no drawings where the medium
     has none."""

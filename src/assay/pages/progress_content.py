@@ -12,23 +12,11 @@ from assay.judge.binomial import direction_of
 from assay.judge.health_checks import RuleState
 from assay.judge.intervals import Estimate
 from assay.judge.selection import expected_optimism
-from assay.lab.monitor.fact_changes import FactChanges, FactRow, FactTable
 from assay.lab.monitor.guards import PART, is_share
-from assay.lab.monitor.progress import MetricRow, Progress
+from assay.lab.monitor.progress import FactChanges, FactRow, FactTable, MetricRow, Progress
 from assay.pages.content import checkpoint_label
 from assay.pages.facts import idle
-from assay.pages.page import (
-    Block,
-    Bullets,
-    Findings,
-    Folded,
-    Heading,
-    Mark,
-    Page,
-    Row,
-    Table,
-    Text,
-)
+from assay.pages.page import Block, Bullets, Findings, Folded, Heading, Mark, Page, Row, Table, Text
 from assay.pages.words import (
     Words,
     evidence,
@@ -81,7 +69,9 @@ def _summary(progress: Progress, words: Words) -> list[Block]:
     told, rows = forecasts(progress, words), change_rows(progress, words)
     heads = [words(f"facts.{name}") for name in ("name", *ENDS)]
     return [
-        Text(about(progress, words), "soft"),
+        Text(
+            words("progress.position", last=progress.last, planned=progress.planned or "?"), "soft"
+        ),
         *([Table([*heads, words("compare.verdict")], rows)] if rows else []),
         *([Bullets(told)] if told else []),
     ]
@@ -279,14 +269,6 @@ def metric_blocks(progress: Progress, words: Words) -> list[Block]:
         if not is_idle(row)
     ]
     return [Table(heads, shown), Text(words("progress.methods"), "soft")]
-
-
-def about(progress: Progress, words: Words) -> str:
-    """The step of the stage, and the report that the table begins at."""
-    place = words("progress.position", last=progress.last, planned=progress.planned or "?")
-    if progress.reported is None:
-        return place
-    return f"{place} {words('progress.since_report', first=progress.first)}"
 
 
 def is_idle(row: MetricRow) -> bool:

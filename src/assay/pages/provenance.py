@@ -4,10 +4,11 @@ Also names the items that training rows and tests share. Reads the manifest and,
 evaluations, their records; checks nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from assay.judge.confounds import dotted
 from assay.pages.facts import RunFacts
 from assay.pages.page import Block, Column, Facts, Folded, Heading, Mark, Table, Text
 from assay.pages.words import Words, flat, number, percent, visible
@@ -45,7 +46,7 @@ def leaks(facts: RunFacts, words: Words) -> list[str]:
     ]
     sentences += [
         words("data.shared_later", rows=number(rows), data=data, place=f"evaluate.{record.name}")
-        for record in facts.records
+        for record in facts.history.evaluations
         if record.role == "report" and record.name not in looked_at
         for data, rows in (record.shared or {}).items()
         if rows
@@ -98,28 +99,20 @@ class DataView:
     leakage: tuple[str, ...]
 
 
-Entry = tuple[str, str, bool]
-"""Name, value, whether the value is a hash."""
-
-
 def data_views(facts: RunFacts, words: Words) -> list[DataView]:
     """The experiment's data sets, with the counts that the manifest holds."""
     recorded = facts.manifest.get("data", {})
     views = []
     for name, spec in facts.experiment.data.items():
         stored = recorded.get(name, {})
-        dropped = {why: _count(rows) for why, rows in stored.get("dropped", {}).items()}
+        dropped: Mapping[str, int] = stored.get("dropped", {})
         about = words("data.about_unknown")
         if "total" in stored:
-            about = words(
-                "data.about",
-                total=number(stored["total"]),
-                dropped=number(sum(dropped.values())),
-                train=number(_count(stored["train"])),
-                dev=number(_count(stored["dev"])),
-            )
-            if "test" in stored:
-                about += words("data.test", rows=number(_count(stored["test"])))
+            sides = {k: number(stored[k]["rows"]) for k in ("train", "dev", "test") if k in stored}
+            counts = {"total": number(stored["total"]), "dropped": number(sum(dropped.values()))}
+            about = words("data.about", **counts, **sides)
+            if "test" in sides:
+                about += words("data.test", rows=sides["test"])
         if sizes := facts.manifest.get(CHECKED, {}).get("tokens", {}).get(f"data.{name}"):
             at = {f"at_{key.rpartition('_')[2]}": number(round(n)) for key, n in sizes.items()}
             about += " " + words("data.tokens", **at)
@@ -155,44 +148,23 @@ def fingerprint_blocks(facts: RunFacts, words: Words) -> list[Block]:
     made_of = {k: v for k, v in facts.manifest.items() if k != CHECKED}
     single = {k: v for k, v in made_of.items() if not isinstance(v, Mapping)}
     groups = [(words("fingerprint.run"), single), *made_of.items()]
-    tables = [
-        (name, list(leaves(value)))
-        for name, value in groups
-        if (isinstance(value, Mapping) and bool(value))
-    ]
-    return [
-        Folded(
-            name,
-            [Facts([(path, Mark(text, "hash" * hash)) for path, text, hash in entries])],
-            n == 0,
-        )
-        for n, (name, entries) in enumerate(tables)
-    ]
+    blocks: list[Block] = []
+    for name, value in groups:
+        if isinstance(value, Mapping) and value:
+            pairs = [(k, value_mark(each)) for k, each in dotted(value).items() if each != {}]
+            blocks.append(Folded(name, [Facts(pairs)], not blocks))
+    return blocks
 
 
-def leaves(value: Any, path: str = "") -> Iterator[Entry]:
-    """The values of a nested table by dotted path; lists as their length and first members."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from leaves(inner, f"{path}.{key}" if path else str(key))
-        return
-    text = visible(_plain(value)).replace("\n", " ")
-    shown = text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]} …"
-    yield path, shown, len(text) >= HASH_LENGTH and " " not in text
-
-
-def _plain(value: Any) -> str:
+def value_mark(value: Any) -> Mark:
+    """A value of a manifest; of a list its length and first members."""
+    plain = str(value).lower() if isinstance(value, bool) else str(value)
     if isinstance(value, list):
-        few = ", ".join(map(str, value[:4]))
-        return few if len(value) <= 4 else f"{few}, … ({len(value):,})"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _count(rows: Any) -> int:
-    """A number of rows, written as such, as a list of ids, or as a table with `rows`."""
-    if isinstance(rows, Mapping):
-        return _count(rows["rows"])
-    return rows if isinstance(rows, int) else len(rows)
+        plain = ", ".join(map(str, value[:4]))
+        plain += f", … ({len(value):,})" * (len(value) > 4)
+    text = visible(plain).replace("\n", " ")
+    shown = text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]} …"
+    return Mark(shown, "hash" * (len(text) >= HASH_LENGTH and " " not in text))
 
 
 def dropped_for(why: str, words: Words) -> str:

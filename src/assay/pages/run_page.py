@@ -19,7 +19,6 @@ from assay.pages.comparison_page import flips_blocks
 from assay.pages.content import result_blocks
 from assay.pages.facts import RunFacts, gather
 from assay.pages.html import write_page
-from assay.pages.lineage import lineage_blocks
 from assay.pages.markdown import page_markdown
 from assay.pages.page import (
     Block,
@@ -154,10 +153,9 @@ def sections(
     parts: dict[str, tuple[str, Callable[[], Sequence[Block]]]] = {
         "results": (w("page.results"), lambda: _results(facts, w)),
         "imported": (w("imported.title"), lambda: story.imported_blocks(facts, w)),
-        "lineage": (w("page.lineage"), lambda: lineage_blocks(facts.run, w)),
+        "lineage": (w("page.lineage"), lambda: story.lineage_blocks(facts.run, w)),
         "rounds": (w("figure.title"), lambda: story.rounds_blocks(facts, w)),
         "training": (w("page.training"), lambda: story.stage_blocks(facts, w)),
-        "engine": (w("engine.title"), lambda: story.engine_blocks(facts, w)),
         "progress": (title, lambda: progress_blocks(moved, w) if moved else []),
         "others": (w("page.others"), lambda: [b for x in rest for b in result_blocks(facts, x, w)]),
         "judge": (w("judge.title"), lambda: content.run_judges(facts, w)),

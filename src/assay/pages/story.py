@@ -1,20 +1,34 @@
-"""The blocks about the run itself: examples, training, health, methods.
+"""The blocks about the run itself: training, health, methods, and the stages that it descends from.
 
 Like `content`, this module only adds words and units to the numbers of other modules.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
 from assay.errors import Finding
-from assay.experiment.checkpoint_reference import RULES, parse_checkpoint
+from assay.experiment.checkpoint_reference import (
+    RULES,
+    CheckpointReference,
+    checkpoint_name,
+    parse_checkpoint,
+)
+from assay.experiment.reward_tables import Reward, plain
+from assay.experiment.stage_tables import SamplingStage, StageSpec
+from assay.judge.confounds import ABSENT, differences
 from assay.lab.monitor.guards import is_share
 from assay.pages.charts import Checkpoints, curve_panel
-from assay.pages.content import best_line, checkpoint_label, interval_text, pairings, settings_text
+from assay.pages.content import (
+    best_line,
+    checkpoint_label,
+    interval_text,
+    pairings,
+    setting_text,
+    settings_text,
+)
 from assay.pages.facts import Curve, DevScore, RunFacts
-from assay.pages.lineage import changes, lineage, start_text
 from assay.pages.page import (
     Block,
     Bullets,
@@ -42,9 +56,10 @@ from assay.pages.words import (
     worded,
     words,
 )
-from assay.runs.manifest_file import IMPORTED, PUT_ASIDE, WENT_ON
+from assay.runs.manifest_file import IMPORTED, PUT_ASIDE, WENT_ON, read_manifest
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_files import read_level, read_selection, read_selections
+from assay.runs.run_names import Located, RunNotFound, experiment_of, recorded_place, stage_start
 from assay.runs.status import read_sink_states
 from assay.train.metric_names import is_written
 
@@ -102,33 +117,6 @@ def imported_blocks(facts: RunFacts, words: Words) -> list[Block]:
     if any(measurement.missing for measurement in facts.reported):
         blocks += [Text(words("imported.unmeasured", name=visible(facts.run.name)))]
     return blocks
-
-
-GAP = "engine/gap"
-
-
-def engine_blocks(facts: RunFacts, words: Words) -> list[Block]:
-    """A line for each stage whose completions an engine sampled; nothing where none did."""
-    stages = {name: [x for x in own if GAP in x] for name, own in facts.metrics.items()}
-    rows = []
-    for name, lines in stages.items():
-        series: dict[str, list[float]] = {}
-        for key, value in (pair for line in lines for pair in line.items()):
-            series.setdefault(key.removeprefix("engine/"), []).append(value)
-        if lines:
-            parts = ("load_seconds", "read_seconds", "proof_seconds")
-            spent = sum(sum(series.get(part, ())) for part in parts) / len(lines)
-            arrived, errors = series.get("proof_stage"), series.get("proof_stage_error", [0.0])
-            shown = [lines[0]["engine/gap_first"], max(series["gap"])]
-            shown.append(max(series.get("gap_sampled", ()), default=None))
-            share = f"{percent(arrived[-1])} ± {percent(errors[-1])}" if arrived else "–"
-            read = percent(min(series.get("read", ()), default=None))
-            rows.append([name, number(len(lines)), *map(number, shown), share, read, number(spent)])
-    if not rows:
-        return []
-    names = ("steps", "first", "gap", "sampled", "arrived", "read", "seconds")
-    heads = [Column(words(f"engine.{name}"), right=True) for name in names]
-    return [Text(words("engine.about"), "soft"), Table([words("table.stage"), *heads], rows)]
 
 
 DETAILS = ("algorithm", "prompts", "group", "batch", "epochs", "reward", "sampling", "kl")
@@ -464,3 +452,123 @@ def _round(facts: RunFacts, stage: str, reward: Curve, changed: Sequence[str], w
     start = visible(checkpoint_label(_start(facts, stage), words))
     cells = [*told, words.semicolon.join(chosen) or "–", words.semicolon.join(changed) or "–"]
     return [Cell(visible(stage), kind="head"), start, *cells]
+
+
+EVERY = dict.fromkeys(
+    ("algorithm", "clip", "reward", "overlong", "kl", "prompts", "group", "data"), True
+)
+CHANGEABLE: dict[str, Any] = {
+    **EVERY,
+    "optimizer": {"lr"},
+    "sampling": {"max_tokens", "temperature"},
+    "adapt": {"kind", "rank"},
+}
+"""Settings of a round whose change is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineageNode:
+    """A stage of a run with the checkpoint that it started from."""
+
+    run: RunDirectory
+    label: str
+    stage: StageSpec
+    start: CheckpointReference
+
+
+def lineage(run: RunDirectory) -> list[LineageNode]:
+    """The stages of a run in their order, each behind all that it descends from.
+
+    Raises what reading the runs raises; a run that is gone ends the line.
+    """
+    nodes: dict[tuple[str, str], LineageNode] = {}
+
+    def add(run: RunDirectory, reference: CheckpointReference) -> None:
+        name = reference.stage
+        if name is None:
+            base = read_manifest(run).get("base_weights", {})
+            if "checkpoint" in base:
+                add(*recorded_place(run.root, base))
+        elif (str(run), name) not in nodes and run.spec.is_file():
+            stage = experiment_of(run).stage[name]
+            add(*(place := _start_of(run, stage)))
+            nodes[str(run), name] = LineageNode(run, name, stage, place[1])
+
+    for name in experiment_of(run).stage:
+        add(run, CheckpointReference(name))
+    return list(nodes.values())
+
+
+def _start_of(run: RunDirectory, stage: StageSpec) -> Located:
+    """Where a stage started; of what is not there, the stage that its file names."""
+    try:
+        return stage_start(run, stage)
+    except RunNotFound:
+        return run, stage.starts_from or CheckpointReference(None)
+
+
+def changes(node: LineageNode, words: Words, within: str = "") -> list[str]:
+    """The keys, or those that begin so, in which a stage differs from the round before, if both
+    sample completions."""
+    run, stage = node.run, node.stage
+    # The stage whose checkpoint was looked for: the gate may have kept an earlier one.
+    if (reference := stage.starts_from) is None:
+        run, reference = _start_of(run, stage)
+    before = experiment_of(run).stage.get(reference.stage or "") if run.spec.is_file() else None
+    if not isinstance(stage, SamplingStage) or not isinstance(before, SamplingStage):
+        return []
+    changed = differences(_settings(before), _settings(stage))
+    return [
+        words("lineage.change", name=visible(c.path), before=_text(c.control), after=_text(c.other))
+        for c in changed
+        if c.path.startswith(within)
+    ]
+
+
+def _settings(stage: StageSpec) -> dict[str, Any]:
+    """The changeable settings of a stage that are set."""
+    table = stage.model_dump(exclude_none=True, include=CHANGEABLE)
+    reward: Reward | None = getattr(stage, "reward", None)
+    if reward is not None:
+        table["reward"] = plain(reward)
+    if not table.get("kl", {}).get("coef"):
+        table.pop("kl", None)
+    return table
+
+
+def _text(value: Any) -> str:
+    return "–" if value in (ABSENT, "") else visible(setting_text(value))
+
+
+def start_text(stage: StageSpec, words: Words) -> str:
+    """What a stage's file says of its start, and where no rule corrects for the looks, that."""
+    reference = parse_checkpoint(stage.start.rpartition("@")[2])
+    loose = reference is not None and reference.rule not in (None, "gate")
+    start = visible(stage.start)
+    return words("promotion.uncorrected", start=start) if loose else start
+
+
+def origin_text(node: LineageNode, words: Words) -> str:
+    """What a stage started from, and what its file says of that."""
+    stage, reference = node.stage, node.start
+    if reference.stage is not None and reference.step is None:
+        return words("lineage.waits", start=visible(stage.start))
+    checkpoint = checkpoint_name(reference)
+    label = checkpoint_label(checkpoint, words)
+    if stage.starts_from == parse_checkpoint(checkpoint):
+        return words("lineage.plain", checkpoint=label)
+    return words("lineage.named", checkpoint=label, start=start_text(stage, words))
+
+
+def lineage_blocks(run: RunDirectory, words: Words) -> list[Block]:
+    """A row for each stage that the run has or descends from; nothing for a single stage of a
+    model."""
+    nodes = lineage(run)
+    heads = [words("table.stage"), words("lineage.start"), words("lineage.changed")]
+    rows: list[Row] = []
+    for node in nodes:
+        other = [] if node.run == run else [words("lineage.other_run", run=node.run)]
+        head = Cell(f"{node.label} · {node.stage.method.upper()}", other, kind="head")
+        changed = words.semicolon.join(changes(node, words)) or "–"
+        rows.append([head, origin_text(node, words), changed])
+    return [Table(heads, rows)] if len(rows) > 1 else []

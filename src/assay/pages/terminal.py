@@ -19,23 +19,11 @@ from assay.pages.words import Words, worded
 STYLES = {
     "better": "green",
     "worse": "red",
-    "undecided": "yellow",
-    "equivalent": "cyan",
-    "not comparable": "bold red",
-    "confound": "bold red",
-    "allowed": "yellow",
-    "declared": "cyan",
-    "tested": "cyan",
-    "chosen": "dim",
-    "plain": "dim",
-    "error": "bold red",
-    "warning": "yellow",
-    "note": "bold",
-    "strong": "bold",
-    "score": "bold",
-    "soft": "dim",
-    "lead": "",
-    "big": "bold",
+    **dict.fromkeys(("undecided", "allowed", "warning"), "yellow"),
+    **dict.fromkeys(("equivalent", "declared", "tested"), "cyan"),
+    **dict.fromkeys(("not comparable", "confound", "error"), "bold red"),
+    **dict.fromkeys(("note", "strong", "score", "big"), "bold"),
+    **dict.fromkeys(("chosen", "plain", "soft"), "dim"),
 }
 """Kind of a mark or text -> how a terminal shows it."""
 BLANK_LINES = re.compile(r"\n\s*\n")
@@ -83,11 +71,9 @@ def _table(block: model.Table, words: Words) -> Iterator[RenderableType]:
     table = Table(title=title, title_justify="left", title_style="bold", box=box)
     table.show_lines = stacked
     for place, column in enumerate(map(column_of, block.columns)):
-        below = "".join(words.within(each) for each in column.below)
         justify = "right" if column.right else "left"
         fold = "ellipsis" if place else "fold"
-        head = Text(column.title + below)
-        table.add_column(head, justify=justify, overflow=fold, header_style="bold")
+        table.add_column(Text(column.title), justify=justify, overflow=fold, header_style="bold")
     for row in block.rows:
         table.add_row(*(_cell(cell_of(cell), "\n" if stacked else "", words) for cell in row))
     yield table

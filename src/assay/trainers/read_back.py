@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from assay.errors import InputError
 from assay.experiment.stage_tables import StageSpec
-from assay.trainers.outputs.plain_folders import flat
+from assay.judge.confounds import dotted
 from assay.trainers.register import nested
 from assay.trainers.settings import Exported, SettingDifference, Settings, ToolTable, Values, listed
 from assay.trainers.table import ACTOR, IN_LOSS, IN_REWARD, OPTIM, ROLLOUT, contents
@@ -252,7 +252,7 @@ UNKNOWN_KEY = "a key that the tables do not know"
 def unlike_value(table: ToolTable, key: str, value: Any, ours: Any) -> Iterator[SettingDifference]:
     """A key whose value an export would not have written; of a table, each of its own keys."""
     if isinstance(value, Mapping) and value:
-        theirs, own = flat(value), flat(ours or {})
+        theirs, own = dotted(value), dotted(ours or {})
         for inner in {**own, **theirs}:
             if not table.is_idle(f"{key}.{inner}"):
                 yield from unlike_value(table, f"{key}.{inner}", theirs.get(inner), own.get(inner))

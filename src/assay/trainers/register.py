@@ -5,13 +5,15 @@ by line: `assay engines keys TOOL`.
 Scripts are for bash; in each, in `launch`, what stands as `{NAME}` is filled in.
 """
 
-import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from assay.engines.environments import installed, misfit
 from assay.errors import InputError, look_up
@@ -67,24 +69,9 @@ class Trainer:
     """The file of its output in which the tool notes the step of its newest checkpoint."""
 
 
-def yaml_lines(values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+def yaml_text(values: Mapping[str, Any]) -> str:
     """Nested settings as YAML that PyYAML and OmegaConf read alike."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield f"{indent}{key}:"
-            yield from yaml_lines(value, indent + "  ")
-        else:
-            yield f"{indent}{key}: {scalar(value)}"
-
-
-def scalar(value: Any) -> str:
-    """A value that is no table. PyYAML takes 1e-06 for text and 1.0e-06 for a number."""
-    if isinstance(value, float):
-        text = repr(value)
-        return text if "." in text or "e" not in text else text.replace("e", ".0e")
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(scalar, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=math.inf)
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,7 +120,7 @@ def folder_texts(tool: str, settings: Settings, made: Translated, name: str) -> 
         defaults |= {"hydra": {"searchpath": ["pkg://verl.trainer.config"]}}
         model = 'actor_rollout_ref.model.path="$HERE/model"' if settings.model == MODEL else ""
         return {
-            "config.yaml": "\n".join(yaml_lines(defaults | nested(values))) + "\n",
+            "config.yaml": yaml_text(defaults | nested(values)),
             "run.sh": script("verl", **about, MODEL=model),
             "slurm.sh": script("slurm_ray", NAME=name),
             "ray.sh": script("ray"),
@@ -148,7 +135,7 @@ def folder_texts(tool: str, settings: Settings, made: Translated, name: str) -> 
     verb = "rlhf" if (tool, method) == ("swift", "grpo") else method
     size = {"BATCH": settings.batch, "TOGETHER": settings.together, "PER_ROUND": per_round}
     return {
-        "config.yaml": "\n".join(yaml_lines(values)) + "\n",
+        "config.yaml": yaml_text(values),
         "run.sh": script("torchrun", **about, **size) + script(tool, VERB=verb),
         "slurm.sh": script("slurm", NAME=name),
     }

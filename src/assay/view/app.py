@@ -32,11 +32,18 @@ from assay.runs.run_names import RunNotFound
 from assay.serve.connections import TOKEN, is_loopback, token_for_clients, until_stopped
 from assay.view.asked_pages import compare_page, costs_shown
 from assay.view.curves_page import curves_page
-from assay.view.frame import ICON, Shown, document, script, style_sheet
-from assay.view.list_page import list_page
 from assay.view.runs_page import file_address, progress_shown, run_shown, runs_page
-from assay.view.sample_page import sample_page
-from assay.view.window import Window, changes, named_labs
+from assay.view.sample_page import list_page, sample_page
+from assay.view.window import (
+    ICON,
+    Shown,
+    Window,
+    changes,
+    document,
+    named_labs,
+    script,
+    style_sheet,
+)
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "

@@ -18,9 +18,8 @@ from assay.pages.command_tables import costs_page
 from assay.pages.comparison_page import comparison_page
 from assay.pages.page import Code, Field, Form, Page, Text
 from assay.pages.words import Words, flat
-from assay.view.frame import Shown, lab_address
 from assay.view.runs_page import run_of
-from assay.view.window import Window
+from assay.view.window import Shown, Window, lab_address
 
 
 def compare_page(window: Window, request: Request, w: Words) -> Shown:

@@ -62,17 +62,11 @@ class Filter:
 
     def address(self, **changes: Any) -> str:
         """The filter as the query of an address, with changes."""
-        changed, plain = replace(self, **changes), Filter()
-        pairs = {
-            each.name: _written(value)
-            for each in fields(Filter)
-            if (value := getattr(changed, each.name)) != getattr(plain, each.name)
-        }
+        changed, pairs = replace(self, **changes), dict[str, str]()
+        for each in fields(Filter):
+            if (value := getattr(changed, each.name)) != each.default:
+                pairs[each.name] = f"{value:g}" if isinstance(value, float) else str(value)
         return urlencode(pairs)
-
-
-def _written(value: str | float) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def read_filter(query: Mapping[str, str]) -> Filter:

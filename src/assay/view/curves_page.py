@@ -14,8 +14,7 @@ from assay.pages.story import writer
 from assay.pages.words import Words, flat, metric_label
 from assay.runs.run_directory import RunDirectory
 from assay.train.metric_names import PART
-from assay.view.frame import Shown, full_name, run_address
-from assay.view.window import Window, live_address, named
+from assay.view.window import Shown, Window, full_name, live_address, named, run_address
 
 COLOURS = 9
 

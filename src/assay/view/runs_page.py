@@ -20,8 +20,7 @@ from assay.runs.run_directory import RunDirectory, unnameable
 from assay.runs.run_names import RunNotFound
 from assay.runs.same_experiment import damage
 from assay.runs.status import Status, read_status
-from assay.view.frame import Shown, full_name, lab_address, run_address
-from assay.view.window import Window, live_address
+from assay.view.window import Shown, Window, full_name, lab_address, live_address, run_address
 
 SHOWN = 30
 """Runs of one page of the list."""
@@ -146,20 +145,12 @@ def run_shown(window: Window, request: Request, w: Words) -> Shown:
 
 
 def progress_shown(window: Window, request: Request, w: Words) -> Shown:
-    """What changed between two steps (`stage`, `first`, `last` of the address): made on request,
-    because it counts in all samples."""
+    """What changed in the last stage: made on request, because it counts in all samples."""
     lab, run = run_of(window, request)
-    query = request.query_params
-    steps = (whole_number(query.get(name, "")) for name in ("first", "last"))
-    table = progress(run, query.get("stage") or None, *steps)
+    table = progress(run)
     title = progress_title(table, w) if table else w("view.progress")
     blocks = progress_blocks(table, w) if table else [Text(w("view.no_steps"))]
     return Shown(Page(w, title, blocks), lab=lab, run=run)
-
-
-def whole_number(text: str) -> int | None:
-    """A number of steps; None for anything else."""
-    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def file_address(window: Window, request: Request, w: Words) -> Response:

@@ -5,8 +5,7 @@ import random
 import pytest
 
 from assay.judge.binomial import Counts
-from assay.lab.monitor.fact_changes import FactChanges, FactRow, failure_type
-from assay.lab.monitor.progress import Progress, progress
+from assay.lab.monitor.progress import FactChanges, FactRow, Progress, failure_type, progress
 from assay.labs.workflows.execution import CODES, FAMILIES, OTHER, family_of
 from assay.runs.run_directory import RunDirectory
 from tests.lab.monitor.program_runs import Made, Of, add_calls, call, program_run

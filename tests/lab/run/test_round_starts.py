@@ -15,9 +15,9 @@ from assay.judge.selection import longest_rise
 from assay.lab.evaluate import checkpoint_selection
 from assay.lab.evaluate.checkpoint_selection import by_reward_trend
 from assay.lab.run.resume import resume
-from assay.pages.lineage import lineage, origin_text
 from assay.pages.run_page import write_report
 from assay.pages.run_terminal import final_blocks
+from assay.pages.story import lineage, origin_text
 from assay.pages.words import words
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.pages.lineage import changes, lineage
+from assay.pages.story import changes, lineage
 from assay.pages.words import words
 from tests.pages.synthetic import SPEC, empty_run
 

@@ -292,17 +292,3 @@ def test_a_page_of_another_language_lies_beside_the_english_one(tmp_path):
     names = [f"report{lang}.{kind}" for lang in ("", ".zh") for kind in ("html", "md")]
     assert [page.name for page in run.pages] == names
     assert "Results" in pages[0].read_text("utf-8") and "结果" in pages[1].read_text("utf-8")
-
-
-def test_a_page_says_of_each_stage_whether_hand_overs_to_an_engine_arrived(tmp_path):
-    run = small_run(tmp_path, ["a", "b"])
-    assert "engine" not in sections(Page(write_report(run)))
-    first = {"gap_first": 0.0341, "read": 1.0, "load_seconds": 1.0, "proof_seconds": 2.0}
-    later = first | {"proof_stage": 0.998, "proof_stage_error": 0.0122, "gap_sampled": 0.042}
-    for step, numbers in enumerate((first | {"gap": 0.0341}, later | {"gap": 0.0371})):
-        named = {f"engine/{name}": value for name, value in numbers.items()}
-        append_metrics(run.metrics, "rl", step + 1, 4.2, **named)
-    page = Page(write_report(run))
-    assert "engine" in sections(page)
-    shown = ["rl", "2", "0.0341", "0.0371", "0.042", "99.8% ± 1.2%", "100.0%", "3"]
-    assert page.row("rl", "2") == shown

@@ -139,31 +139,19 @@ def by_dev_items(
     """What the gate chooses of a stage's start and its checkpoints by step, and the best dev score
     where it is asked for."""
     scores = {name: read_scores(run, evaluation.record, name) for name in (start, *names.values())}
-    promotion = promote(scores[start], {step: scores[name] for step, name in names.items()})
-    evidence = tuple(
-        DevLook(
-            names[step],
-            each.score,
-            each.difference,
-            each.interval.low,
-            each.interval.high,
-            each.p_value,
-            each.adjusted_p,
-            each.verdict,
-            each.items,
-            each.items_needed,
-        )
-        for step, each in promotion.looks.items()
-    )
-    steps: dict[Rule, int | None] = {"gate": promotion.step, "dev_score": promotion.highest}
-    best: dict[Rule, str] = {
-        rule: start if step is None else names[step]
-        for rule, step in steps.items()
-        if rule == "gate" or rule in rules
-    }
+    promotion, evidence = promote(scores[start], {step: scores[n] for step, n in names.items()}), []
+    for step, each in promotion.looks.items():
+        ends = each.interval
+        figures = each.score, each.difference, ends.low, ends.high, each.p_value, each.adjusted_p
+        evidence.append(DevLook(names[step], *figures, each.verdict, each.items, each.items_needed))
+    places: dict[int | None, str] = {None: start, **names}
+    chosen: dict[Rule, str] = {"gate": places[promotion.step]}
+    if "dev_score" in rules:
+        chosen["dev_score"] = places[promotion.highest]
+    looks, of = tuple(evidence), evaluation.name
     return [
-        Selection(name, start, evaluation.name, scores[name].mean, len(names), rule, evidence)
-        for rule, name in best.items()
+        Selection(name, start, of, scores[name].mean, len(names), rule, looks)
+        for rule, name in chosen.items()
     ]
 
 
@@ -177,17 +165,9 @@ def by_reward_trend(
     best = longest_rise(steps, rewards, checkpoints)
     if best is None:
         return Selection(start, start, "", None, len(checkpoints), "reward_trend")
-    line = best.trend
-    rise = RewardRise(
-        best.after,
-        best.until,
-        line.slope,
-        line.interval.low,
-        line.interval.high,
-        line.start,
-        line.end,
-        line.steps,
-    )
+    line, ends = best.trend, best.trend.interval
+    figures = line.slope, ends.low, ends.high, line.start, line.end, line.steps
+    rise = RewardRise(best.after, best.until, *figures)
     name = f"{stage}.step-{best.until:06d}"
     return Selection(name, start, "", None, len(checkpoints), "reward_trend", rise=rise)
 

@@ -21,12 +21,7 @@ from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answerer, Chunks, ItemAnswer
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer
-from assay.lab.evaluate.local_answerer import (
-    FIELD,
-    OWN,
-    LocalAnswerer,
-    SpreadLocalAnswerer,
-)
+from assay.lab.evaluate.local_answerer import FIELD, OWN, LocalAnswerer, SpreadLocalAnswerer
 from assay.lab.models.learner import arm_of
 from assay.lab.monitor.observer import Observer
 from assay.lab.session.evaluation import Evaluation, make_evaluation

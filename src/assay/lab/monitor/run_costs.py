@@ -68,6 +68,7 @@ def run_costs(run: RunDirectory) -> RunCosts:
     stages = tuple(experiment_of(run).stage)
     of_stages = [call for call in calls if call.stage]
     trained = [call for call in calls if call.stage in stages and call.step]
+    problems = cost_lines(calls, lambda call: call.problem)
     return RunCosts(
         run=run,
         lost=lost,
@@ -75,12 +76,7 @@ def run_costs(run: RunDirectory) -> RunCosts:
         models=cost_lines(calls, lambda call: call.model),
         stages=cost_lines(calls, lambda call: call.stage or "-"),
         operators=cost_lines(calls, lambda call: call.operator),
-        problems=tuple(
-            sorted(
-                cost_lines(calls, lambda call: call.problem),
-                key=lambda line: (line.cost is None, -(line.cost or 0.0)),
-            )
-        ),
+        problems=tuple(sorted(problems, key=lambda x: (x.cost is None, -(x.cost or 0.0)))),
         per_call=_mean(calls, sum(sent(call) for call in calls)),
         per_problem=_mean_of(of_stages, lambda call: call.problem and completion_of(call)),
         per_step=_mean_of(trained, lambda call: f"{call.stage} {call.step}"),

@@ -240,7 +240,7 @@ def sending(
     def opened(name: str) -> Sink:
         state = states.of(name)
         about = state.remote, state.step, config
-        return SINKS[name].open(SinkOpening(run, seed, log, *about))
+        return SINKS[name](SinkOpening(run, seed, log, *about))
 
     senders = [Sender(name, states, partial(opened, name)) for name in dict.fromkeys(log.to)]
     sinks = Sinks(run, senders, observer)

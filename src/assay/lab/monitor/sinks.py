@@ -19,6 +19,7 @@ from typing import Any
 from assay.compare.judged_table import ScoreRow
 from assay.errors import InputError, nearest
 from assay.experiment.tables import LogSpec
+from assay.judge.confounds import dotted
 from assay.runs.run_directory import RunDirectory
 from assay.runs.status import RunState
 
@@ -100,17 +101,6 @@ def verdicts(rows: Sequence[ScoreRow]) -> dict[str, str]:
     return {f"{r.evaluation}/{r.checkpoint}/verdict": r.verdict for r in rows if r.verdict}
 
 
-def flattened(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested tables as one, with dots between the keys."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= flattened(value, f"{before}{key}.")
-        else:
-            flat[f"{before}{key}"] = value
-    return flat
-
-
 class Trackio(Sink):
     """See `Sink`."""
 
@@ -132,7 +122,7 @@ def open_trackio(opening: SinkOpening) -> Trackio:
         run = trackio.init(
             project=opening.project,
             name=opening.remote or opening.id,
-            config=flattened(opening.config),
+            config=dotted(opening.config),
             resume="allow",
             embed=False,
             auto_log_gpu=False,
@@ -230,7 +220,7 @@ def open_mlflow(opening: SinkOpening) -> MLflow:
     made = client.create_run(
         experiment, run_name=opening.name, tags={"assay.run": str(opening.run)}
     )
-    pairs = flattened(opening.config).items()
+    pairs = dotted(opening.config).items()
     params = [Param(_UNUSUAL.sub("_", key), str(value)[:LONGEST]) for key, value in pairs]
     for start in range(0, len(params), MOST):
         client.log_batch(made.info.run_id, params=params[start : start + MOST])
@@ -268,22 +258,15 @@ def open_wandb(opening: SinkOpening) -> WeightsAndBiases:
     return WeightsAndBiases(run, run.id)
 
 
-@dataclass(frozen=True, slots=True)
-class SinkKind:
-    """A sink by its name in `[log] to`."""
-
-    open: Callable[[SinkOpening], Any]
-    """Called in the sink's thread; only then its package is imported."""
-    package: str | None
-    """The package that it needs, which the extra of the sink's name installs."""
-
-
-SINKS: dict[str, SinkKind] = {
-    "wandb": SinkKind(open_wandb, "wandb"),
-    "trackio": SinkKind(open_trackio, "trackio"),
-    "mlflow": SinkKind(open_mlflow, "mlflow"),
-    "tensorboard": SinkKind(open_tensorboard, None),
+SINKS: dict[str, Callable[[SinkOpening], Sink]] = {
+    "wandb": open_wandb,
+    "trackio": open_trackio,
+    "mlflow": open_mlflow,
+    "tensorboard": open_tensorboard,
 }
+"""By the name in `[log] to`. Called in the sink's thread; only then a package is imported."""
+PACKAGES = ("wandb", "trackio", "mlflow")
+"""Sinks that need the package of their name, which the extra of that name installs."""
 
 
 def refusals(log: LogSpec) -> Iterator[tuple[str, str]]:
@@ -291,9 +274,9 @@ def refusals(log: LogSpec) -> Iterator[tuple[str, str]]:
     for name in log.to:
         if name not in SINKS:
             yield f"unknown sink {name!r}", nearest(name, SINKS)
-        elif (package := SINKS[name].package) is not None and not installed(package):
+        elif name in PACKAGES and not installed(name):
             fix = f"pip install 'assay-lab[{name}]'"
-            yield f"{name} needs the package {package!r}, which is not installed", fix
+            yield f"{name} needs the package {name!r}, which is not installed", fix
 
 
 def check_log(log: LogSpec) -> None:

@@ -6,10 +6,7 @@ from typing import Any
 
 from assay.compare.selection_pairs import recorded_weights
 from assay.errors import Finding, InputError, finding
-from assay.experiment.checkpoint_reference import (
-    CheckpointReference,
-    checkpoint_name,
-)
+from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.reward_tables import parts_of
 from assay.experiment.stage_tables import (
     GrpoStage,

@@ -16,6 +16,7 @@ from typing import Literal
 
 import torch
 
+from assay.engines.environments import last_words_in
 from assay.errors import InputError, nearest
 from assay.lab.run.resume import lacking
 from assay.lab.session.validate import check_names
@@ -183,12 +184,12 @@ def run_jobs(
                     tell(f"{job.name}: {WORDS[job.had]} on {device} ({len(waiting)} waiting)")
             for job, process, log in busy.values():
                 if process.poll() is None and (size := log.stat().st_size) > read[log]:
-                    tell(f"{job.name}: {last_line(log)}")
+                    tell(f"{job.name}: {last_words_in(log)}")
                     read[log] = size
             for slot in [s for s, (_, process, _) in busy.items() if process.poll() is not None]:
                 job, process, log = busy.pop(slot)
                 code = process.returncode
-                done.append(Done(job, slots[slot], code, log, last_line(log) if code else ""))
+                done.append(Done(job, slots[slot], code, log, last_words_in(log) if code else ""))
                 tell(f"{job.name}: {'finished' if code == 0 else done[-1].failure}")
             time.sleep(POLL_SECONDS)
     finally:
@@ -201,12 +202,6 @@ def run_jobs(
 def log_of(root: Path, sweep: str, job: RunJob) -> Path:
     """Where the output of a job goes."""
     return root / SWEEPS / sweep / "logs" / f"{job.plan.name}.seed-{job.seed}.log"
-
-
-def last_line(log: Path) -> str:
-    """The last line that a job wrote."""
-    text = log.read_text(encoding="utf-8", errors="replace")
-    return text.rstrip().rpartition("\n")[2].strip() or "it wrote nothing"
 
 
 def shares(jobs: Sequence[RunJob], most: int) -> list[RunJob]:

@@ -109,19 +109,17 @@ class TableLayout:
     layers: tuple[str, ...] = ()
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys of all axes."""
-        return tuple(k for k in (self.rows, self.columns, *self.layers) if k is not None)
+    def keys(self) -> tuple[str | None, ...]:
+        """The keys of all axes, in the order of a place."""
+        return (self.rows, self.columns, *self.layers)
 
     def values(self, place: Place) -> dict[str, Value]:
         """The value of each key at a place."""
-        keys = (self.rows, self.columns, *self.layers)
-        return {k: v for k, v in zip(keys, place, strict=True) if k is not None}
+        return {k: v for k, v in zip(self.keys, place, strict=True) if k is not None}
 
-    def place(self, coordinates: Mapping[str, Any]) -> Place:
+    def place(self, coordinates: Mapping[Any, Any]) -> Place:
         """The place that has these coordinates."""
-        keys = (self.rows, self.columns, *self.layers)
-        return tuple(None if k is None else place_value(coordinates.get(k)) for k in keys)
+        return tuple(place_value(coordinates.get(key)) for key in self.keys)
 
 
 def place_value(value: Any) -> Value:

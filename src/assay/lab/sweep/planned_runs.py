@@ -25,18 +25,13 @@ LONGEST = 24
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """The shortest unique end of each dotted path, as a part of a run's name."""
-    return {key: "-".join(end) for key, end in shortest_ends(keys).items()}
-
-
-def shortest_ends(keys: Sequence[str]) -> dict[str, Sequence[str]]:
     """The last parts of each dotted path, as few as no other of the paths ends with."""
     parts = [key.split(".") for key in keys]
-    short: dict[str, Sequence[str]] = {}
+    short = {}
     for own in parts:
         ends = (own[-length:] for length in range(1, len(own)))
         alone = (end for end in ends if sum(each[-len(end) :] == end for each in parts) == 1)
-        short[".".join(own)] = next(alone, own)
+        short[".".join(own)] = ".".join(next(alone, own))
     return short
 
 
@@ -114,7 +109,7 @@ def _planned(
     base = sweep_file.base_of(arm)
     own = {key: value for key, value in place.items() if key != ARM}
     parts = [sweep_file.sweep.name, *([str(arm)] if arm is not None else [])]
-    parts += [f"{short[key]}-{slug(value)}" for key, value in own.items()]
+    parts += [f"{short[key].replace('.', '-')}-{slug(value)}" for key, value in own.items()]
     name = ".".join(parts)
     # An axis goes last: it is what the cell is about, whatever its arm sets.
     settings = [*sweep_file.overrides_of(arm), *(f"{key}={inline(v)}" for key, v in own.items())]
@@ -139,14 +134,21 @@ def cells_of(
     of_first = (table.get("take") or {}).get("how") == "first"
     prefix = next((axis for axis in measuring if of_first and axis.key.endswith(ROWS)), None)
     fixed = {key for key, _, _ in leaves(arm.set)} if arm else set()
+    rows = {*prefix.values} if prefix is not None else set()
+    # The file's own evaluation takes fewer items than the longest, and stays as it is.
+    longer = bool(rows) and table["take"]["rows"] in rows - {max(rows)}
     made: dict[str, tuple[str, dict[str, Any]]] = {}
     cells = []
     for values in itertools.product(*(axis.values for axis in measuring)):
         chosen = {axis.key: value for axis, value in zip(measuring, values, strict=True)}
         cell_values = {k: v for k, v in chosen.items() if k not in fixed}
         if prefix is not None:
-            cell_values[prefix.key] = max(prefix.values)
-        named = _evaluation_name(name, cell_values, prefix, table, first=not made)
+            cell_values[prefix.key] = max(rows)
+        short, untold = short_names(list(cell_values)), "" if longer or not prefix else prefix.key
+        told = {k: v for k, v in cell_values.items() if k != untold}
+        tags = [f"{short[key].replace('.', '-')}-{slug(value)}" for key, value in told.items()]
+        # The first keeps the name, so that the file's own evaluation is not one more.
+        named = "-".join([name, *tags]).replace(".", "_") if made or longer else name
         own, _ = made.setdefault(inline(cell_values), (named, cell_values))
         first = chosen[prefix.key] if prefix is not None else None
         cells.append(PlannedMeasure({**place, **chosen}, (own,), first, checkpoint))
@@ -157,24 +159,6 @@ def cells_of(
             changed = _with(changed, key.split(".")[2:], value)
         overrides.append(f"evaluate.{own}={inline(changed)}")
     return cells, overrides
-
-
-def _evaluation_name(
-    name: str,
-    settings: Mapping[str, Any],
-    prefix: Axis | None,
-    table: Mapping[str, Any],
-    first: bool,
-) -> str:
-    """The first keeps the name, so that the file's own evaluation is not one more."""
-    # The file's own evaluation takes fewer items than the longest, and stays as it is.
-    longer = prefix is not None and table["take"]["rows"] in {*prefix.values} - {max(prefix.values)}
-    if first and not longer:
-        return name
-    short = short_names(list(settings))
-    told = {k: v for k, v in settings.items() if longer or prefix is None or k != prefix.key}
-    tags = [f"{short[key]}-{slug(value)}" for key, value in told.items()]
-    return "-".join([name, *tags]).replace(".", "_")
 
 
 def _with(table: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:

@@ -18,12 +18,7 @@ from assay.experiment.base_table import Many, Name, Positive, SpecTable, refused
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment, RunName
 from assay.experiment.problems import Problem, problems_in
-from assay.experiment.read_file import (
-    first_error,
-    parse_toml,
-    read_experiment,
-    read_text,
-)
+from assay.experiment.read_file import first_error, parse_toml, read_experiment, read_text
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.toml_write import inline
 from assay.experiment.training_settings import EveryEpochs
@@ -253,22 +248,19 @@ def leaves(table: Mapping[str, Any], at: KeyPath = ()) -> Iterator[tuple[str, An
 def _check_checkpoint_axis(sweep_file: SweepFile, axis: Axis) -> None:
     others = [each.key for each in sweep_file.axes if each.key in CHECKPOINT_AXES]
     if others[0] != axis.key:
-        raise sweep_file.refuse(
-            axis.path, f"{others[0]} names the checkpoints already", "leave one out"
-        )
-    reference = parse_checkpoint(sweep_file.sweep.checkpoint or "")
-    if sweep_file.sweep.checkpoint and (reference is None or reference.which != "all"):
-        problem = f"{sweep_file.sweep.checkpoint!r} is one checkpoint, and {axis.key} is an axis"
+        problem = f"{others[0]} names the checkpoints already"
+        raise sweep_file.refuse(axis.path, problem, "leave one out")
+    checkpoint = sweep_file.sweep.checkpoint
+    reference = parse_checkpoint(checkpoint or "")
+    if checkpoint and (reference is None or reference.which != "all"):
+        problem = f"{checkpoint!r} is one checkpoint, and {axis.key} is an axis"
         raise sweep_file.refuse(("checkpoint",), problem, "leave it out")
     for value in axis.values:
         if axis.key == "checkpoint":
             _check_name(sweep_file, str(value), axis.path)
         elif type(value) not in ((int,) if axis.key == "step" else (int, float)) or value <= 0:
-            problem, fix = (
-                f"{value!r} is no {axis.key} after training",
-                f"write {axis.key} = [3, 6]",
-            )
-            raise sweep_file.refuse(axis.path, problem, fix)
+            problem = f"{value!r} is no {axis.key} after training"
+            raise sweep_file.refuse(axis.path, problem, f"write {axis.key} = [3, 6]")
 
 
 def _check_name(sweep_file: SweepFile, text: str | None, at: KeyPath, many: bool = False) -> None:
@@ -280,27 +272,21 @@ def _check_name(sweep_file: SweepFile, text: str | None, at: KeyPath, many: bool
 
 def _check_baselines(sweep_file: SweepFile) -> None:
     """What cells are compared with are cells of the sweep, or checkpoints that there may be."""
-    if sweep_file.sweep.baseline is not None:
-        _check_baseline(sweep_file, sweep_file.sweep.baseline, ("baseline",))
-    for name, control in sweep_file.sweep.controls.items():
-        if name == "baseline":
-            raise sweep_file.refuse(("controls", name), "is the name of the baseline", "rename it")
-        _check_baseline(sweep_file, control, ("controls", name))
-    for name, arm in sweep_file.sweep.arms.items():
-        _check_name(sweep_file, arm.checkpoint, ("arms", name, "checkpoint"))
-
-
-def _check_baseline(sweep_file: SweepFile, baseline: BaselineSpec, at: KeyPath) -> None:
-    axes = {axis.key: axis for axis in sweep_file.axes}
-    for key, value, path in leaves(baseline.where):
-        place = (*at, "where", *path)
-        if key not in axes:
-            raise sweep_file.refuse(place, f"{key!r} is no axis", nearest(key, axes))
-        if value not in axes[key].values:
-            raise sweep_file.refuse(
-                place, f"{key} is never {inline(value)}", nearest(str(value), axes[key].values)
-            )
-    _check_name(sweep_file, baseline.checkpoint, (*at, "checkpoint"))
+    sweep, axes = sweep_file.sweep, {axis.key: axis for axis in sweep_file.axes}
+    places: dict[KeyPath, BaselineSpec | ArmSpec | None] = {("baseline",): sweep.baseline}
+    places |= {("controls", name): each for name, each in sweep.controls.items()}
+    places |= {("arms", name): each for name, each in sweep.arms.items()}
+    for at, each in places.items():
+        if at == ("controls", "baseline"):
+            raise sweep_file.refuse(at, "is the name of the baseline", "rename it")
+        for key, value, path in leaves(each.where) if isinstance(each, BaselineSpec) else ():
+            place = (*at, "where", *path)
+            if key not in axes:
+                raise sweep_file.refuse(place, f"{key!r} is no axis", nearest(key, axes))
+            if value not in axes[key].values:
+                fix = nearest(str(value), axes[key].values)
+                raise sweep_file.refuse(place, f"{key} is never {inline(value)}", fix)
+        _check_name(sweep_file, each and each.checkpoint, (*at, "checkpoint"))
 
 
 def _check_base(sweep_file: SweepFile, arm: str | None) -> None:

@@ -1,18 +1,60 @@
-"""Answers `assay matrix`: the matrix of a sweep file, and the winner of a sweep that is whole."""
+"""Answers `assay matrix`: builds the matrix of a sweep file, cells in a grid, compared with their
+controls, summarised; and the winner of a sweep that is whole.
 
-from collections.abc import Sequence
+A block holds the cells of one arm (of one place of the layers) over all of its checkpoints. Cells
+are found in `units`; figures come from `judge`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
 
-from assay.compare.fairness import Terms
-from assay.errors import InputError, nearest
-from assay.lab.sweep.build import build
-from assay.lab.sweep.model import Baseline, Matrix, Recommendation, SweepCell, origins_of
+import numpy as np
+
+from assay.compare.arm import Arm, load_arm
+from assay.compare.fairness import Terms, check_one_metric, check_own_training, find_differences
+from assay.compare.judged_table import compared_sides, interval_of
+from assay.compare.selection_pairs import same_weights
+from assay.errors import Finding, InputError, finding, nearest
+from assay.judge.arms import as_repeats
+from assay.judge.averages import Average, average_change, harmonic_interval, value_of
+from assay.judge.confounds import Confound
+from assay.judge.families import Tally, adjust_family, tally
+from assay.judge.scores import ITEMS, ItemScores, on_one_scale, on_shared_items
+from assay.judge.selection import choose
+from assay.judge.verdict import Comparison
+from assay.lab.monitor.stage_health import unlearned
+from assay.lab.sweep.model import (
+    Baseline,
+    CellBlock,
+    Changes,
+    DifferenceTrend,
+    Matrix,
+    Place,
+    Recommendation,
+    SweepCell,
+    TableLayout,
+    Value,
+    origins_of,
+    place_value,
+    trainings,
+)
 from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import BaselineSpec, SweepFile, leaves, read_sweep
-from assay.lab.sweep.units import runs_of_plan
+from assay.lab.sweep.read_sweep import CHECKPOINT_AXES, BaselineSpec, SweepFile, leaves, read_sweep
+from assay.lab.sweep.units import (
+    Runs,
+    arm_of_seeds,
+    cells_of_runs,
+    dev_scores,
+    runs_of_plan,
+    same_evaluation,
+)
+from assay.runs.history import evaluation_records
+from assay.runs.manifest_file import overridden, read_manifest
+from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import (
     Winner,
     WinningRun,
@@ -138,3 +180,420 @@ def _rule(advice: Recommendation) -> str:
 def _named(winner: Winner) -> str:
     chosen = next(iter(winner.runs.values()))
     return f"{chosen.run}@{chosen.checkpoint}"
+
+
+Parts = tuple[ItemScores, ...]
+"""Scores on each of the selecting evaluations."""
+Controls = Mapping[Place, tuple[Arm, ...]]
+"""The control of each compared cell."""
+
+
+def layout_of(file: SweepFile) -> TableLayout:
+    """Rows and columns as in the file, else the first axes; layers: the rest."""
+    keys = [axis.key for axis in file.axes]
+    rows = file.sweep.rows or keys[0]
+    rest = [key for key in keys if key != rows]
+    columns = file.sweep.columns or (rest[0] if rest else None)
+    return TableLayout(rows, columns, tuple(key for key in rest if key != columns))
+
+
+def build(
+    file: SweepFile,
+    points: Sequence[Runs],
+    controls: Mapping[str, Baseline],
+    on: str | None,
+    terms: Terms,
+) -> Matrix:
+    """The matrix of a sweep's points; cells show the first of the `controls`, and the evaluation
+    `on` in place of the file's. Raises InputError for figures that must not stand side by side."""
+    sweep, layout, axis = file.sweep, layout_of(file), file.checkpoint_axis
+    shown = (on,) if on else sweep.on
+    ratios_to = {} if on else sweep.ratios_of(sweep.on)
+    unplaced = [
+        cell
+        for each in points
+        for cell in cells_of_runs(each, layout, axis, sweep.checkpoint, shown if on else ())
+    ]
+    cells, axes = _placed(unplaced, file, layout)
+    ratios = tuple(ratios_to.values())
+    for place, cell in cells.items():
+        if cell.parts:
+            scores = cell.pooled
+            interval = harmonic_interval(scores, ratios) if ratios else interval_of(cell.parts[0])
+            cells[place] = replace(cell, score=value_of(scores, ratios), interval=interval)
+    cells, sides, notes = judge_cells(cells, layout, controls, ratios, terms)
+    compared = [arm for side in sides.values() for parts in side.values() for arm in parts]
+    _check_one_metric([*(arm for cell in cells.values() for arm in cell.parts), *compared])
+    cells = {
+        p: replace(c, alike=tuple(alike_to(c, cells, layout, sides))) for p, c in cells.items()
+    }
+    views = {name: View(cells, side, ratios, name) for name, side in sides.items()}
+    main = next(iter(views.values()), View(cells, {}, ratios, ""))
+    select, every = sweep.select, (run for each in points for run in each.states)
+    return Matrix(
+        name=sweep.name,
+        about=sweep.about,
+        layout=layout,
+        on=shown,
+        ratios_to=ratios_to,
+        controls={name: each.words for name, each in controls.items()},
+        rows=axes[0],
+        columns=axes[1],
+        layers=tuple(dict.fromkeys(place[2:] for place in cells)),
+        cells=cells,
+        tally=main.tally(cells),
+        blocks=tuple(blocks(layout, views)),
+        trainings=tuple(trainings(every)),
+        recommendation=recommend(cells, main, select, sweep.ratios_of(select) if select else {}),
+        notes=(
+            *(note for each in points for note in each.notes),
+            *(finding("damaged", "warning", name=c.problem) for c in unplaced if c.problem),
+            *notes,
+            *_notes_on(cells),
+        ),
+    )
+
+
+def _placed(
+    measured: Sequence[SweepCell], file: SweepFile, layout: TableLayout
+) -> tuple[dict[Place, SweepCell], list[tuple[Value, ...]]]:
+    """Every place of the layers that there are, and the values of all axes; what no point has is
+    not in the search."""
+    cells = {cell.place: cell for cell in measured}
+    by_key = {axis.key: tuple(map(place_value, axis.values)) for axis in file.axes}
+    axes: list[tuple[Value, ...]] = []
+    for index, key in enumerate(layout.keys):
+        there = {place[index] for place in cells}
+        values = by_key[key] if key is not None else ()
+        axes.append((*(v for v in values if v in there), *([None] if None in there else [])))
+    layers = [layer for layer in product(*axes[2:]) if any(p[2:] == layer for p in cells)]
+    places = [(r, c, *layer) for layer in layers for r in axes[0] for c in axes[1]]
+    return {p: cells.get(p) or SweepCell(p, "not in the search") for p in places}, axes
+
+
+def _notes_on(cells: Mapping[Place, SweepCell]) -> Iterator[Finding]:
+    """What is to be known of the runs behind figures."""
+    for run in dict.fromkeys(o.run for c in cells.values() for o in c.origins):
+        if why := overridden(read_manifest(run)):
+            yield finding("made_despite", "warning", name=f"{run} ({why})")
+        yield from unlearned(run)
+
+
+def _check_one_metric(arms: Iterable[Arm]) -> None:
+    """Raise InputError where a fallback metric scored some answers to a benchmark and not others:
+    cells stand side by side, whether they are compared or not."""
+    by_benchmark: dict[str, dict[str, Arm]] = {}
+    for member in (member for arm in arms for member in arm.members):
+        for origin in origins_of(member):
+            named = by_benchmark.setdefault(origin.record.benchmark, {})
+            named.setdefault(f"{origin} on {origin.record.name}", member)
+    for named in by_benchmark.values():
+        check_one_metric(named)
+
+
+def judge_cells(
+    cells: Mapping[Place, SweepCell],
+    layout: TableLayout,
+    baselines: Mapping[str, Baseline],
+    ratios: Sequence[float],
+    terms: Terms,
+) -> tuple[dict[Place, SweepCell], dict[str, Controls], list[Finding]]:
+    """The cells with their comparisons as one family, by baseline the control of each cell, and why
+    some have none. A cell that others are compared with is compared with the first baseline alone.
+    """
+    raw: dict[tuple[str, Place], Comparison] = {}
+    controls: dict[str, Controls] = {}
+    own: set[tuple[str, Place]] = set()
+    notes: list[Finding] = []
+    first, *further = baselines or [""]
+    patterns = [where for name in further if (where := baselines[name].where)]
+    references = {p for p in cells for w in patterns if w.items() <= layout.values(p).items()}
+    silent = {cells[place].name for place in references}
+    for name, baseline in baselines.items():
+        fair = {}
+        for place, cell in cells.items():
+            if not cell.parts or (name != first and place in references):
+                continue
+            try:
+                control = control_of(cell, cells, layout, baseline)
+                if control is None:
+                    if cell.name not in silent:
+                        notes.append(finding("no_baseline", "warning", name=cell.name))
+                elif [*map(origins_of, control)] == [*map(origins_of, cell.parts)]:
+                    own.add((name, place))
+                else:
+                    differing = _differences(control, cell.parts, terms)
+                    raw[name, place] = compared_sides(control, cell.parts, differing, ratios)
+                    fair[place] = control
+            except DamagedFile as error:
+                notes.append(finding("damaged", "warning", name=str(error)))
+            except InputError as error:
+                if error.field != ITEMS:
+                    raise
+                notes.append(finding("items_differ", "warning", name=cell.name))
+        controls[name] = fair
+    family = adjust_family({repr(key): comparison for key, comparison in raw.items()})
+    judged = {key: family[repr(key)] for key in raw}
+    done = {}
+    for place, cell in cells.items():
+        same = (n for n, fair in controls.items() if place in fair and alike(fair[place], cell))
+        done[place] = replace(
+            cell,
+            against={n: judged[n, place] for n in baselines if (n, place) in judged},
+            same_weights=tuple(same),
+            own=tuple(n for n in baselines if (n, place) in own),
+            is_control=place in references,
+        )
+    return done, controls, list(dict.fromkeys(notes))
+
+
+def alike(control: Sequence[Arm], cell: SweepCell) -> bool:
+    """Whether the checkpoints of a cell and of its control have the same weights, seed by seed."""
+    before, after = [origin for arm in control for origin in origins_of(arm)], cell.origins
+    return len(before) == len(after) and all(map(same_weights, before, after))
+
+
+def alike_to(
+    cell: SweepCell,
+    cells: Mapping[Place, SweepCell],
+    layout: TableLayout,
+    sides: Mapping[str, Controls],
+) -> Iterator[str]:
+    """The earlier checkpoints of a cell, and the controls, with its answer to every item."""
+    axis = next((key for key in layout.keys if key in CHECKPOINT_AXES), "")
+    own = layout.values(cell.place)
+    for place in takewhile(lambda place: axis and place != cell.place, cells):
+        values = layout.values(place)
+        if values | {axis: own[axis]} == own and answered_alike(cells[place].parts, cell):
+            yield f"{axis} {values[axis]}"
+    yield from (n for n, side in sides.items() if answered_alike(side.get(cell.place, ()), cell))
+
+
+def answered_alike(arms: Sequence[Arm], cell: SweepCell) -> bool:
+    """Whether arms answer as a cell does. Answers are read where no score differs."""
+    both = arms, cell.parts
+    scores = [[(a.scores.item_ids, a.scores.item_means.tolist()) for a in side] for side in both]
+    if not arms or scores[0] != scores[1]:
+        return False
+    one, other = (
+        [load_arm(o, first=cell.first).outputs for arm in side for o in origins_of(arm)]
+        for side in both
+    )
+    return one == other
+
+
+def control_of(
+    cell: SweepCell, cells: Mapping[Place, SweepCell], layout: TableLayout, baseline: Baseline
+) -> tuple[Arm, ...] | None:
+    """The baseline of a cell, if it was measured."""
+    if baseline.where is not None:
+        changed = layout.values(cell.place) | dict(baseline.where)
+        # One checkpoint of an arm may stand at every value of an axis of checkpoints.
+        standing = {k: None if k in CHECKPOINT_AXES else v for k, v in changed.items()}
+        others = [cells.get(layout.place(values)) for values in (changed, standing)]
+        return next((other.parts for other in others if other and other.parts), None)
+    arms = []
+    for arm in cell.parts:
+        origins = [same_evaluation(origin, baseline) for origin in origins_of(arm)]
+        if not all(origins):
+            return None
+        # One run that all seeds are compared with counts once.
+        distinct = {(o.run, o.record.key, o.checkpoint): o for o in origins if o is not None}
+        arms.append(arm_of_seeds(baseline.words, list(distinct.values()), cell.first))
+    return tuple(arms)
+
+
+def _differences(control: Sequence[Arm], other: Sequence[Arm], terms: Terms) -> list[Confound]:
+    """The differences between two cells, over their evaluations and seeds.
+
+    Raises InputError for a checkpoint that was trained on its items, whatever is allowed.
+    """
+    for member in (each for arm in (*control, *other) for each in arm.members):
+        check_own_training(member)
+    differences = {
+        confound.path: confound
+        for before, after in zip(control, other, strict=True)
+        for one, two in zip(before.members, after.members, strict=False)
+        for confound in find_differences(one, two, terms)
+    }
+    return list(differences.values())
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Cells against one control."""
+
+    cells: Mapping[Place, SweepCell]
+    controls: Controls
+    ratios: tuple[float, ...]
+    control: str
+    """The name of the control; "" where there is none."""
+
+    def fair(self, places: Iterable[Place]) -> list[Place]:
+        """The cells that have a fair comparison with the control."""
+        against = {place: self.cells[place].against.get(self.control) for place in places}
+        return [p for p, each in against.items() if each and each.verdict != "not comparable"]
+
+    def change(self, places: Sequence[Place]) -> Average | None:
+        """The mean difference over the fairly compared cells among `places`; None for ratios."""
+        pairs = [(self.controls[p][0].scores, self.cells[p].pooled[0]) for p in self.fair(places)]
+        return average_change(pairs) if pairs and not self.ratios else None
+
+    def tally(self, places: Iterable[Place]) -> Tally:
+        """The counts over some of the cells."""
+        cells = [self.cells[place] for place in places]
+        own = {repr(cell.place): cell for cell in cells if self.control in cell.against}
+        items = {
+            name: frozenset(f"{a.benchmark}\n{i}" for a in c.parts for i in a.scores.item_ids)
+            for name, c in own.items()
+        }
+        same = {name for name, cell in own.items() if self.control in cell.same_weights}
+        run = sum(cell.state == "measured" for cell in cells)
+        absent = sum(cell.state == "not in the search" for cell in cells)
+        compared = {name: cell.against[self.control] for name, cell in own.items()}
+        return tally(compared, run, len(cells) - run - absent, items, same)
+
+
+def blocks(layout: TableLayout, views: Mapping[str, View]) -> Iterator[CellBlock]:
+    """A block for each control and arm; none for cells that are what others are compared with."""
+    axis = next((key for key in layout.layers if key in CHECKPOINT_AXES), "")
+    first = next(iter(views), "")
+    for name, view in views.items():
+        groups: dict[tuple[tuple[str, Value], ...], list[Place]] = {}
+        for place in view.cells:
+            layers = zip(layout.layers, place[2:], strict=True)
+            groups.setdefault(tuple(pair for pair in layers if pair[0] != axis), []).append(place)
+        for where, places in groups.items():
+            cells = [view.cells[p] for p in places]
+            baseline = name == first and any(name in cell.own for cell in cells)
+            if not baseline and not all(cell.is_control for cell in cells):
+                yield _block(view, layout, axis, where, places)
+
+
+def _block(
+    view: View,
+    layout: TableLayout,
+    axis: str,
+    where: tuple[tuple[str, Value], ...],
+    places: Sequence[Place],
+) -> CellBlock:
+    by_step: dict[Value, list[Place]] = {}
+    for place in places:
+        by_step.setdefault(layout.values(place)[axis] if axis else None, []).append(place)
+
+    def changes(key: str, value: Value, index: int | None) -> Changes:
+        parts = {
+            step: [p for p in part if index is None or p[index] == value]
+            for step, part in by_step.items()
+        }
+        means = tuple(view.change(part) for part in parts.values())
+        return Changes(key, value, means, _trend(view, parts))
+
+    rows, columns = (dict.fromkeys(place[at] for place in places) for at in (0, 1))
+    return CellBlock(
+        control=view.control,
+        where=where,
+        axis=axis,
+        steps=tuple(by_step),
+        tallies=tuple(view.tally(part) for part in by_step.values()),
+        overall=changes("", None, None),
+        rows=tuple(changes(layout.rows, value, 0) for value in rows),
+        columns=tuple(changes(layout.columns, v, 1) for v in columns if layout.columns),
+    )
+
+
+def _trend(view: View, parts: Mapping[Value, Sequence[Place]]) -> DifferenceTrend | None:
+    """The change of the mean difference between the first and the last step with differences, over
+    the cells that both have; None for ratios, of which an item has no difference."""
+    fair = {step: places for step, part in parts.items() if (places := view.fair(part))}
+    if len(fair) < 2 or view.ratios:
+        return None
+    first, *_, last = fair
+    before = {place[:2]: place for place in fair[first]}
+    pairs = [
+        (_gains(view, before[place[:2]]), _gains(view, place))
+        for place in fair[last]
+        if place[:2] in before
+    ]
+    return DifferenceTrend(average_change(pairs), first, last) if pairs else None
+
+
+def _gains(view: View, place: Place) -> ItemScores:
+    """The gain of each item of a cell over its control."""
+    (arm,), (other,) = view.controls[place], view.cells[place].pooled
+    control, other = on_shared_items(*on_one_scale(arm.scores, other))
+    before = dict(zip(control.item_ids, control.item_means, strict=True))
+    gained_I = other.item_means - np.array([before[item] for item in other.item_ids])
+    width = other.bounds[1] - other.bounds[0]
+    return ItemScores(other.item_ids, gained_I[:, None], other.clusters, (-width, width))
+
+
+def recommend(
+    cells: Mapping[Place, SweepCell],
+    view: View,
+    select: tuple[str, ...],
+    ratios_to: Mapping[str, float],
+) -> Recommendation:
+    """The best cell on dev, recommended if it beats its baseline there after correction for
+    multiple comparisons.
+
+    Several evaluations of `select` are ranked by the harmonic mean of their ratios to `ratios_to`.
+    """
+    measured = {p: c for p, c in cells.items() if c.parts}
+    points = [c for c in cells.values() if c.state != "not in the search"]
+    gaps = sum(not c.parts or c.seeds_missing > 0 for c in points)
+    runs = dict.fromkeys(origin.run for cell in measured.values() for origin in cell.origins)
+    records = (record for run in runs for record in evaluation_records(run))
+    known = tuple(dict.fromkeys(each.name for each in records if each.role == "select"))
+    names = select or known
+    nothing = Recommendation("no_select", select=names, missing=gaps, points=len(points))
+    if not select and len(known) != 1:
+        return replace(nothing, reason="several_select" if known else "no_select", select=())
+    try:
+        dev = {p: _dev(c.parts[0], names) for p, c in measured.items()}
+        scores = {p: s for p, s in dev.items() if s is not None}
+        bases = {
+            p: _dev(view.controls[p][0], names) if p in view.controls else None for p in scores
+        }
+    except DamagedFile as error:
+        return replace(nothing, reason="dev_damaged", problem=str(error))
+    nothing = replace(nothing, missing=gaps + len(dev) - len(scores))
+    if not scores:
+        return nothing
+    if len({tuple(frozenset(part.item_ids) for part in s) for s in scores.values()}) > 1:
+        return replace(nothing, reason="dev_differs")
+    against = {p: cells[p].against.get(view.control) for p in scores}
+    unfair = {p for p, c in against.items() if c and c.verdict == "not comparable"}
+    fair = [p for p in scores if p not in unfair]
+    usable = [p for p in fair if bases[p] or view.control in cells[p].own]
+    if view.control and not fair:
+        return replace(nothing, reason="no_dev_baseline")
+    among = usable or fair
+    looks = sum(cells[p].looks for p in among if view.control not in cells[p].own)
+    named = {repr(p): p for p in among}
+    dev_of = {name: scores[p] for name, p in named.items()}
+    ratios = tuple(ratios_to.values())
+    choice = choose(dev_of, {n: bases[p] for n, p in named.items()}, max(looks, 1), ratios)
+    reason = "chosen" if choice.chosen else "unproven"
+    if not usable or not view.control:
+        reason = "no_dev_baseline" if view.control else "no_baseline"
+    elif choice.comparison is None:
+        reason = "baseline_best"
+    place = named[choice.candidate]
+    return replace(
+        nothing,
+        reason=reason,
+        choice=choice,
+        cell=cells[place],
+        ratios_to=ratios_to,
+        dev=scores[place],
+        dev_scores={p: value_of(s, ratios) for p, s in scores.items()},
+        rivals=tuple(cells[named[n]] for n in choice.rivals),
+    )
+
+
+def _dev(arm: Arm, names: Sequence[str]) -> Parts | None:
+    """The dev scores of an arm, seeds as repeats; None where one evaluation has no record."""
+    per_arm = [dev_scores(arm, name) for name in names]
+    whole = [as_repeats(scores) for scores in per_arm if scores is not None]
+    return tuple(whole) if len(whole) == len(names) else None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.files import atomic_write_text
+from assay.engines.environments import last_words_in
 from assay.engines.ray_pool import (
     LOOK_AGAIN,
     MOST_LOST,
@@ -33,7 +34,6 @@ from assay.lab.sweep.missing_runs import (
     WORDS,
     Done,
     RunJob,
-    last_line,
     launched,
     log_of,
     shares,
@@ -143,7 +143,7 @@ def spread_jobs(
             job, log = each.job, log_of(root, sweep, each.job)
             try:
                 code = pool.take(ticket)
-                done.append(Done(job, place, code, log, last_line(log) if code else ""))
+                done.append(Done(job, place, code, log, last_words_in(log) if code else ""))
             except ChildProcessError as lost:
                 if each.lost + 1 < MOST_LOST:
                     tell(f"{job.name}: {place} is lost ({lost}); another node goes on")

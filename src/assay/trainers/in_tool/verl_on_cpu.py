@@ -211,4 +211,4 @@ class WeightSender(BaseRollout):
 
 
 RolloutReplicaRegistry.register("hf", lambda: Replica)
-base._ROLLOUT_REGISTRY["hf", "async"] = f"{__name__}.Adapter"
+base._ROLLOUT_REGISTRY["hf", "async"] = f"{__name__}.WeightSender"

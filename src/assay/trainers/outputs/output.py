@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from assay.data.episode import Ended
 from assay.errors import InputError
-from assay.models.folder import ADAPTER, INDEX, WEIGHTS
+from assay.models.folder import ADAPTER, INDEX, WEIGHTS, read_object
 
 Number = float | None
 """None: the tool wrote that there is none."""
@@ -427,11 +427,10 @@ def is_whole(checkpoint: Path) -> bool:
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """What the trainer kept of its log. Raises InputError."""
-    file = checkpoint / STATE
-    state = json.loads(file.read_text(encoding="utf-8"))
+    state = read_object(checkpoint / STATE)
     history = state.get("log_history")
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
-        raise InputError("is no list of entries", file=file, field="log_history")
+        raise InputError("is no list of entries", file=checkpoint / STATE, field="log_history")
     return state
 
 
@@ -459,7 +458,7 @@ def text_of(value: Any) -> str:
 
 def answers(table: Mapping[str, Any], weights: Weights = None) -> tuple[RecordedCompletion, ...]:
     """A step's completions; columns of numbers that ms-swift does not have itself are rewards."""
-    own = [
+    own = {
         "step",
         "prompt",
         "completion",
@@ -468,7 +467,7 @@ def answers(table: Mapping[str, Any], weights: Weights = None) -> tuple[Recorded
         "solution",
         "num_turns",
         "image",
-    ]
+    }
     rewards = [name for name in table if name not in own]
     completions = []
     for place, text in enumerate(table.get("completion", ())):

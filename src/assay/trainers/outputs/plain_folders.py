@@ -27,6 +27,7 @@ import yaml
 from assay.data.hashing import sha256_text
 from assay.engines.environments import installed
 from assay.errors import InputError
+from assay.judge.confounds import dotted
 from assay.models.folder import read_object
 from assay.trainers.outputs.output import (
     MetricLine,
@@ -61,8 +62,6 @@ class VerlOutput:
     """The file logger's, oldest first; omitted: metrics*.jsonl in the folder."""
     rollouts: Path | None = None
     """verl's `trainer.rollout_data_dir`; omitted: `rollouts` in the folder."""
-    lone: Saved | None = None
-    """The only checkpoint, where the folder is one itself."""
     metrics: ClassVar[Sequence[MetricLine]] = metrics_of("verl")
 
     def steps(self, after: int = 0, ended: bool = False) -> Iterator[Step]:
@@ -108,8 +107,6 @@ class VerlOutput:
 
     def checkpoints(self) -> Sequence[Saved]:
         """See `output`; verl names the last whole one in a file."""
-        if self.lone:
-            return [self.lone]
         try:
             last = int((self.folder / LATEST).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -125,19 +122,8 @@ class VerlOutput:
         return merged(saved.folder, scratch / saved.folder.parent.name)
 
 
-SHARDS = "model_world_size_*.pt"
 META = "lora_train_meta.json"
 """What verl notes of an adapter beside its shards."""
-
-
-def lone_actor(folder: Path) -> Saved | None:
-    """The checkpoint that a folder is itself: global_step_N, its actor, or what was merged."""
-    if not holds_weights(folder) and not any(folder.glob(SHARDS)):
-        folder = folder / "actor"
-        if not any(folder.glob(SHARDS)):
-            return None
-    parts = [STEP(name) for name in folder.resolve().parts]
-    return Saved(next((int(part[1]) for part in reversed(parts) if part), 1), folder)
 
 
 STEP = re.compile(r"global_step_(\d+)").fullmatch
@@ -352,14 +338,12 @@ def find_trl(folder: Path, configuration: Path | None, log: Path | None) -> Fold
     card = folder / "README.md"
     version = re.search(r"TRL: (\S+)", card.read_text("utf-8")) if card.is_file() else None
     model = (adapter or {}).get("base_model_name_or_path") or ""
-    return FolderContent(
-        method,
-        lambda updates: TrlOutput(folder, updates, values.get("reward_weights")),
-        values,
-        model,
-        f"trl=={version[1]}" if version else "",
-        adapter,
-    )
+    package = f"trl=={version[1]}" if version else ""
+
+    def output(updates: int) -> Output:
+        return TrlOutput(folder, updates, values.get("reward_weights"))
+
+    return FolderContent(method, output, values, model, package, adapter)
 
 
 def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> FolderContent:
@@ -382,16 +366,16 @@ def find_swift(folder: Path, configuration: Path | None, log: Path | None) -> Fo
     decided = saved[-1][1] / "training_args.bin" if saved else None
     made = trl_arguments(decided)[1] if decided is not None and decided.is_file() else {}
     told = {key: value for key, value in values.items() if value is not None}
-    version = values.get("swift_version")
-    return FolderContent(
-        kind or "sft",
-        lambda updates: SwiftOutput(folder, updates, values.get("reward_weights")),
-        {**made, **kept(told), "processes": values.get("global_world_size") or 1},
-        values.get("model") or "",
-        f"ms-swift=={version}" if version else "",
-        adapter_of(saved[-1][1]) if saved else None,
-        went_on(values, ("adapters", "resume_from_checkpoint"), folder),
-    )
+    made |= {**kept(told), "processes": values.get("global_world_size") or 1}
+    package = f"ms-swift=={version}" if (version := values.get("swift_version")) else ""
+    adapter = adapter_of(saved[-1][1]) if saved else None
+    start = went_on(values, ("adapters", "resume_from_checkpoint"), folder)
+
+    def output(updates: int) -> Output:
+        return SwiftOutput(folder, updates, values.get("reward_weights"))
+
+    model = values.get("model") or ""
+    return FolderContent(kind or "sft", output, made, model, package, adapter, start)
 
 
 def went_on(values: Mapping[str, Any], keys: Sequence[str], folder: Path) -> str | None:
@@ -413,12 +397,8 @@ def went_on(values: Mapping[str, Any], keys: Sequence[str], folder: Path) -> str
 def find_verl(folder: Path, configuration: Path | None, log: Path | None) -> FolderContent:
     """See `find`. Folders of `trainer.default_local_dir`; Hydra's configuration and the file
     logger's lines lie elsewhere, and are looked for where verl puts them by default."""
-    lone = lone_actor(folder)
-    if lone:
-        kind = adapter_of(lone.folder) or adapter_of(lone.folder, META)
-        return FolderContent("grpo", lambda updates: VerlOutput(folder, lone=lone), adapter=kind)
     if not any(folder.glob("global_step_*/actor")) and not any(folder.glob("metrics*.jsonl")):
-        problem = "holds nothing of verl's: no global_step_N/actor, no weights"
+        problem = "holds nothing of verl's: no global_step_N/actor"
         fix = "name verl's trainer.default_local_dir"
         raise InputError(problem, file=folder, fix=fix)
     file = configuration or next(hydra_files(folder), None)
@@ -471,9 +451,9 @@ def find(
     return FINDERS[tool](folder, configuration, log)
 
 
-def adapter_of(checkpoint: Path, name: str = ADAPTER) -> Mapping[str, Any] | None:
-    """peft's configuration in a checkpoint, or verl's notes of it."""
-    file = checkpoint / name
+def adapter_of(checkpoint: Path) -> Mapping[str, Any] | None:
+    """peft's configuration in a checkpoint."""
+    file = checkpoint / ADAPTER
     return checked_adapter(file) if file.is_file() else None
 
 
@@ -502,17 +482,6 @@ def refuse_expanded(value: Any) -> None:
             left += here.values() if isinstance(here, dict) else here
 
 
-def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Nested tables by dotted keys."""
-    entries: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            entries |= flat(value, f"{path}{key}.")
-        else:
-            entries[f"{path}{key}"] = value
-    return entries
-
-
 REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)(?:,[^}]*)?\}")
 
 
@@ -524,7 +493,8 @@ def hydra_values(file: Path) -> dict[str, Any]:
         refuse_expanded(content)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError("is no YAML", file=file, fix="name Hydra's .hydra/config.yaml") from error
-    values = flat(content if isinstance(content, dict) else {})
+    tables = dotted(content if isinstance(content, dict) else {})
+    values = {key: value for key, value in tables.items() if value != {}}
 
     def resolved(value: Any, depth: int = 0) -> Any:
         if not isinstance(value, str) or depth > MOST_REFERENCES:

@@ -12,7 +12,7 @@ from assay.errors import InputError
 from assay.experiment.problems import made
 from assay.experiment.tables import LogSpec
 from assay.lab.monitor import sender as sender_module
-from assay.lab.monitor.sinks import SINKS, SinkKind, check_log
+from assay.lab.monitor.sinks import SINKS, check_log
 from assay.pages.facts import gather
 from assay.pages.story import warnings
 from assay.pages.words import words
@@ -61,7 +61,7 @@ class Remote:
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
     found = Remote()
-    monkeypatch.setitem(SINKS, "kept", SinkKind(found.open, None))
+    monkeypatch.setitem(SINKS, "kept", found.open)
     monkeypatch.setattr(sender_module, "FIRST_PAUSE", 0.01)
     yield found
     found.gate.set()
@@ -169,7 +169,7 @@ def test_one_sink_that_fails_keeps_nothing_from_another(
 ):
     other = Remote()
     other.broken = "closed"
-    monkeypatch.setitem(SINKS, "other", SinkKind(other.open, None))
+    monkeypatch.setitem(SINKS, "other", other.open)
     made = (_, run) = make_run(tmp_path, to=["other", "kept"])
     logged(made, ALL)
     assert remote.steps() == expected(run) and not other.calls
@@ -177,7 +177,8 @@ def test_one_sink_that_fails_keeps_nothing_from_another(
 
 
 def test_a_sink_without_its_package_names_the_extra(remote: Remote, monkeypatch: Any):
-    monkeypatch.setitem(SINKS, "absent", SinkKind(remote.open, "no_such_package"))
+    monkeypatch.setitem(SINKS, "absent", remote.open)
+    monkeypatch.setattr("assay.lab.monitor.sinks.PACKAGES", ("absent",))
     with pytest.raises(InputError, match=r"log\.to: absent needs .*'assay-lab\[absent\]'"):
         check_log(made(LogSpec, {"to": ["absent"]}))
 

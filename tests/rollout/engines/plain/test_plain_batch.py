@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from benchmarks.families import tiny_family
 
-from assay.lab.evaluate.opened_model import opened
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.batcher import Batcher, SamplingJob
 from assay.rollout.engines.plain_sampler import PlainSampler
+from assay.serve.server import opened
 from tests.models.folders import tiny_tokenizer
 
 ENDS = frozenset(range(3))
