@@ -55,7 +55,7 @@ from assay.labs.demos.modules import (
     choice_of,
     make_selector,
 )
-from assay.models.adapt import Adaptation, freeze_matching, measure
+from assay.models.adapt import Adaptation, train_all, train_unfrozen
 from assay.models.embeddings import (
     PATH,
     combined,
@@ -521,11 +521,7 @@ def adapt(module: nn.Module, kind: str, stage: StageSpec) -> Adaptation:
     Raises InputError for a pattern without a match, and where all is frozen.
     """
     if not isinstance(stage.adapt, FreezeAdapt):
-        module.requires_grad_(True)
-        return measure(module, "full", {})
+        return train_all(module)[1]
     named = NAMED_PATTERNS.get(kind, {})
     patterns = [each for name in stage.adapt.patterns for each in named.get(name, (name,))]
-    adaptation = measure(module, "freeze", freeze_matching(module, patterns))
-    if not adaptation.trainable:
-        raise InputError("every weight is frozen", field="adapt.patterns", fix="drop a pattern")
-    return adaptation
+    return train_unfrozen(module, patterns)[1]
