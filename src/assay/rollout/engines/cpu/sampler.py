@@ -11,8 +11,8 @@ prompts make small products that gain little from a second thread, so a batch ma
 processes of one thread each.
 """
 
-import json
 import os
+import pickle
 import signal
 import sys
 import warnings
@@ -20,13 +20,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from assay.data.episode import Context, Ended, Turn, tokens_of
+from assay.data.episode import Context, Turn, tokens_of
 from assay.models.inference import InferenceModel, inference_model
 from assay.models.matmul import moved
 from assay.models.scoring import distinct
@@ -316,7 +316,7 @@ def sample_side_by_side(
         # Before forking: torch's thread pool does not survive a fork.
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
-        others = [stack.enter_context(forked(sample, part, contexts)) for part in parts[1:]]
+        others = [stack.enter_context(forked(sample, part)) for part in parts[1:]]
         shares = [sample(parts[0])]
         for part, result in zip(parts[1:], others, strict=True):
             shares.append(result() or sample(part))
@@ -343,7 +343,7 @@ def dealt(contexts: Sequence[tuple[int, ...]], processes: int) -> list[list[int]
 
 @contextmanager
 def forked(
-    sample: Sample, part: Sequence[int], contexts: Sequence[tuple[int, ...]]
+    sample: Sample, part: Sequence[int]
 ) -> Iterator[Callable[[], tuple[list[Turn], int] | None]]:
     """A process that samples a part; gives what waits for its result, None where it failed.
 
@@ -360,7 +360,7 @@ def forked(
     os.close(writing)
     try:
         with os.fdopen(reading, "rb") as pipe:
-            yield lambda: _result(pipe.read(), part, contexts)
+            yield lambda: _result(pipe)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -372,41 +372,20 @@ def _work(sample: Sample, part: Sequence[int], writing: int, parent: int) -> NoR
         # The child inherits the run's lock, so it must not outlive its parent.
         process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
-            turns, prefilled = sample(part)
-            lines = [
-                [t.actions, t.behaviour_logps, t.ended, t.policy_version, t.entropies, t.variances]
-                for t in turns
-            ]
+            sampled = sample(part)
             with os.fdopen(writing, "wb") as pipe:
-                pipe.write(json.dumps([lines, prefilled]).encode())
+                pickle.dump(sampled, pipe)
     finally:
         # Without the parent's exit handlers and buffered output, which the fork has copies of.
         os._exit(0)
 
 
-def _result(
-    text: bytes, part: Sequence[int], contexts: Sequence[tuple[int, ...]]
-) -> tuple[list[Turn], int] | None:
+def _result(pipe: BinaryIO) -> tuple[list[Turn], int] | None:
     """What a process sent; None where it ended before all was sent."""
     try:
-        lines, prefilled = json.loads(text)
-    except ValueError:
+        return pickle.load(pipe)
+    except (EOFError, pickle.UnpicklingError):
         return None
-    turns = [_turn(contexts[place], *one) for place, one in zip(part, lines, strict=True)]
-    return turns, prefilled
-
-
-def _turn(
-    context: tuple[int, ...],
-    actions: list[int],
-    logps: list[float],
-    ended: Ended,
-    version: int,
-    *moments: list[float] | None,
-) -> Turn:
-    mask = (True,) * len(actions)
-    known = [None if values is None else tuple(values) for values in moments]
-    return Turn(context, tuple(actions), mask, tuple(logps), ended, version, *known)
 
 
 class LocalSampler:
