@@ -20,9 +20,8 @@ UNREAD = replace(NOTHING, why="the final answer cannot be parsed", outcome="unpa
 
 
 def agreed(reward: Reward) -> Reward:
-    """As math-verify judges by itself, in either order."""
-    own = {"differs_from_math_verify": 0.0, "swapped_order_differs": 0.0}
-    return replace(reward, parts={**reward.parts, **own})
+    """As math-verify judges by itself."""
+    return replace(reward, parts={**reward.parts, "differs_from_math_verify": 0.0})
 
 
 def said(answer: str, reward: Reward) -> Reward:
@@ -127,14 +126,6 @@ def test_a_gold_answer_that_cannot_be_checked_in_time_is_an_abstention() -> None
     with RewardRunner(accuracy, 0.3, workers=1) as runner:
         (reward,) = runner.score([pair])
     assert reward.value is None and reward.why.split(":")[0] in ("deadline", "memory")
-
-
-def test_math_verify_with_its_arguments_swapped_is_counted_where_it_says_otherwise() -> None:
-    """Report 001 passed them so: a relation answers an interval then, and not the reverse."""
-    interval = r"(-\infty,2)"
-    cases = [(interval, "x<2"), ("x<2", interval), (r"\frac{1}{2}", "0.5")]
-    found = warm().score([(row(gold), Completion(rf"\boxed{{{text}}}")) for gold, text in cases])
-    assert [reward.parts["swapped_order_differs"] for reward in found] == [1.0, 1.0, 0.0]
 
 
 def test_a_number_that_a_cut_completion_ends_with_may_go_on() -> None:

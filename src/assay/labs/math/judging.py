@@ -32,10 +32,10 @@ from sympy import Rational
 
 from assay.labs.math import regions, sentences, units, written
 from assay.labs.math.expressions import (
-    both_orders,
     constant_gap,
     expression,
     identical,
+    own_verdict,
     proportional,
 )
 from assay.labs.math.sentences import delimited, number
@@ -55,9 +55,7 @@ class Ruling:
     """Whether it could be read as anything."""
     gold_read: bool = True
     math_verify: bool | None = None
-    swapped: bool | None = None
-    """math-verify's own verdicts on the two texts, in its order and swapped; None where it comes to
-    none."""
+    """math-verify's own verdict on the two texts; None where it comes to none."""
 
 
 Vector = tuple[str, list[str]]
@@ -81,7 +79,7 @@ def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
     ruling = _as_asked(wanted, plain, question)
     if not ruling.equal:
         ruling = _sentence(wanted, plain, question) or ruling
-    return with_own_verdicts(ruling, gold, answer)
+    return with_own_verdict(ruling, gold, answer)
 
 
 def as_text(gold: str, answer: str) -> Ruling | None:
@@ -130,13 +128,13 @@ def plain_pair(gold: str, answer: str) -> tuple[str, str]:
     return wanted, plain
 
 
-def with_own_verdicts(ruling: Ruling, gold: str, answer: str) -> dict[str, Any]:
-    """The ruling with math-verify's verdicts beside it, as JSON; where it raises, it has none."""
+def with_own_verdict(ruling: Ruling, gold: str, answer: str) -> dict[str, Any]:
+    """The ruling with math-verify's verdict beside it, as JSON; where it raises, it has none."""
     try:
-        own, swapped = both_orders(delimited(gold), delimited(answer))
+        own = own_verdict(delimited(gold), delimited(answer))
     except Exception:
-        own, swapped = None, None
-    return asdict(replace(ruling, math_verify=own, swapped=swapped))
+        own = None
+    return asdict(replace(ruling, math_verify=own))
 
 
 def rule(gold: str, answer: str) -> Ruling:

@@ -32,7 +32,7 @@ from assay.labs.math.judging import (
     plain_pair,
     rule,
     signed,
-    with_own_verdicts,
+    with_own_verdict,
 )
 from assay.labs.math.sentences import delimited
 
@@ -63,7 +63,7 @@ def judge(
         return asdict(ruling)
     equal = _equal(_stripped(wanted, unit), _stripped(plain, unit), tolerances, unit)
     read = equal or is_read(delimited(answer))
-    return with_own_verdicts(Ruling(equal, "olympiadbench", read), gold, answer)
+    return with_own_verdict(Ruling(equal, "olympiadbench", read), gold, answer)
 
 
 def _stripped(text: str, unit: str) -> str:

@@ -40,9 +40,6 @@ RULES = 10
 """The version of the rules here and in `judging`, for fingerprints."""
 DIFFERS = "differs_from_math_verify"
 """The part that is 1 where math-verify's own verdict is another than the reward's."""
-SWAPPED = "swapped_order_differs"
-"""The part that is 1 where math-verify's verdict is another with its arguments in the wrong order,
-the answer before the gold answer."""
 ANSWER = "answer"
 """The fact that holds the final answer."""
 
@@ -119,7 +116,7 @@ def read_accuracy(row: Row, completion: Completion, value: Mapping[str, Any]) ->
     """The reward from `judging.judge`'s verdict.
 
     Parts: format (there is a final answer that can be read), answer (it is right) and, where
-    math-verify came to a verdict, DIFFERS and SWAPPED. `why` is the rule that made the difference.
+    math-verify came to a verdict, DIFFERS. `why` is the rule that made the difference.
     Abstains when the gold answer cannot be read.
     """
     if not value["gold_read"]:
@@ -129,12 +126,10 @@ def read_accuracy(row: Row, completion: Completion, value: Mapping[str, Any]) ->
         return unreadable()
     unread = unreadable("the final answer cannot be parsed", UNPARSABLE)
     reward = with_answer(verdict(value["equal"]) if value["answer_read"] else unread, answer)
-    own, swapped = value["math_verify"], value["swapped"]
+    own = value["math_verify"]
     if own is None:
         return reward
     parts = {**reward.parts, DIFFERS: float(own != value["equal"])}
-    if swapped is not None:
-        parts[SWAPPED] = float(swapped != own)
     why = reward.why or (f"by the rule: {value['rule']}" if own != value["equal"] else "")
     return replace(reward, parts=parts, why=why)
 
