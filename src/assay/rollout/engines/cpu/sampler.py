@@ -11,16 +11,16 @@ prompts make small products that gain little from a second thread, so a batch ma
 processes of one thread each.
 """
 
+import json
 import os
-import pickle
 import signal
 import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import BinaryIO, NoReturn
+from dataclasses import dataclass, fields
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -360,7 +360,7 @@ def forked(
     os.close(writing)
     try:
         with os.fdopen(reading, "rb") as pipe:
-            yield lambda: _result(pipe)
+            yield lambda: _result(pipe.read())
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -372,20 +372,23 @@ def _work(sample: Sample, part: Sequence[int], writing: int, parent: int) -> NoR
         # The child inherits the run's lock, so it must not outlive its parent.
         process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
-            sampled = sample(part)
+            turns, prefilled = sample(part)
+            lines = [[getattr(turn, each.name) for each in fields(turn)] for turn in turns]
             with os.fdopen(writing, "wb") as pipe:
-                pickle.dump(sampled, pipe)
+                pipe.write(json.dumps([lines, prefilled]).encode())
     finally:
         # Without the parent's exit handlers and buffered output, which the fork has copies of.
         os._exit(0)
 
 
-def _result(pipe: BinaryIO) -> tuple[list[Turn], int] | None:
+def _result(text: bytes) -> tuple[list[Turn], int] | None:
     """What a process sent; None where it ended before all was sent."""
     try:
-        return pickle.load(pipe)
-    except (EOFError, pickle.UnpicklingError):
+        lines, prefilled = json.loads(text)
+    except ValueError:
         return None
+    tuples = ((tuple(v) if isinstance(v, list) else v for v in line) for line in lines)
+    return [Turn(*values) for values in tuples], prefilled
 
 
 class LocalSampler:
