@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -117,7 +117,8 @@ def sample_turns(
     decode = decoder(model)
     turns: dict[int, Turn] = {}
     with torch.no_grad():
-        queue = deque(queued(contexts))
+        groups = equal_groups(contexts, ROWS)
+        queue = deque(sorted(groups, key=lambda group: -len(group[0])))
         if not queue:
             return [], 0
         prompts = CachedPrompts(model, contexts, conversations)
@@ -132,14 +133,13 @@ def sample_turns(
     return [turns[n] for n in range(len(contexts))], prompts.prefilled
 
 
-def queued(contexts: Sequence[tuple[int, ...]]) -> list[Group]:
-    """Groups of at most ROWS equal contexts, the longest context first."""
-    groups = [
-        (context, members[first : first + ROWS])
+def equal_groups(contexts: Sequence[tuple[int, ...]], most: int) -> list[Group]:
+    """Groups of at most so many equal contexts."""
+    return [
+        (context, members[first : first + most])
         for context, members in distinct(contexts).items()
-        for first in range(0, len(members), ROWS)
+        for first in range(0, len(members), most)
     ]
-    return sorted(groups, key=lambda group: -len(group[0]))
 
 
 def start(
@@ -387,8 +387,11 @@ def _result(text: bytes) -> tuple[list[Turn], int] | None:
         lines, prefilled = json.loads(text)
     except ValueError:
         return None
-    tuples = ((tuple(v) if isinstance(v, list) else v for v in line) for line in lines)
-    return [Turn(*values) for values in tuples], prefilled
+    turns = []
+    for line in lines:
+        values: list[Any] = [tuple(value) if isinstance(value, list) else value for value in line]
+        turns.append(Turn(*values))
+    return turns, prefilled
 
 
 class LocalSampler:
