@@ -5,7 +5,6 @@ that makes the worker give up is a wrong answer (`tasks.no_verdict`).
 
   reward              full   rule
   accuracy            1.0    the final answer equals the gold answer
-  reasoning_accuracy  1.0    accuracy; 0 for a text without `</think>`
   cosine              1.0    accuracy by length: 0.5 to 1 if right, -1 to -0.5 if wrong, 1024 tokens
   think_format        1.0    `tasks.text_rewards`; says nothing about the answer
   repetition          0.0    `tasks.text_rewards`, trigrams, down to -1
@@ -149,22 +148,8 @@ accuracy = WorkerReward(
 """1 when the final answer equals the gold answer, else 0."""
 
 
-def _ask_reasoning(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
-    if CLOSE not in completion.text:
-        return unreadable("the reasoning does not end")
-    return ask_accuracy(row, completion)
-
-
-reasoning_accuracy = replace(
-    accuracy,
-    ask=_ask_reasoning,
-    gold=lambda row: completion_of(CLOSE + gold_completion(row).text),
-)
-"""As `accuracy`; 0 without `</think>` (TRL)."""
-
 REWARDS: Mapping[str, RewardFunction] = {
     "accuracy": accuracy,
-    "reasoning_accuracy": reasoning_accuracy,
     "cosine": cosine_scaled(accuracy, max_length=1024),
     "think_format": think_format,
     "repetition": repetition_penalty(),
