@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from assay.sandbox.pool import ProgramPool, ProgramRun
+from assay.labs.workflows.run_program import INSIDE
+from assay.sandbox.limits import CallLimits
+from assay.sandbox.pool import ProgramRun, WorkerPool
 from benchmarks.results import machine, save_result
 from benchmarks.worker import Record
 
@@ -58,7 +60,7 @@ def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]
     return {"result": {"response": arguments["input"]}, "usage": {}}
 
 
-def answered(pool: ProgramPool, program: str, host: Callable[..., Any] = host) -> ProgramRun:
+def answered(pool: WorkerPool, program: str, host: Callable[..., Any] = host) -> ProgramRun:
     """A run of a program that has to give its problem back."""
     arguments = {"problem": "6 x 7", "entry_point": "", "operators": OPERATORS}
     found = pool.run({**arguments, "program": program}, host, 60.0)
@@ -66,7 +68,7 @@ def answered(pool: ProgramPool, program: str, host: Callable[..., Any] = host) -
     return found
 
 
-def warm(pool: ProgramPool) -> None:
+def warm(pool: WorkerPool) -> None:
     """Starts every worker: each waits in its first program until all are there."""
     all_there = threading.Barrier(WORKERS)
 
@@ -79,7 +81,7 @@ def warm(pool: ProgramPool) -> None:
         list(threads.map(lambda _: answered(pool, ASKS, waits), range(WORKERS)))
 
 
-def measured(pool: ProgramPool) -> Record:
+def measured(pool: WorkerPool) -> Record:
     """Start times in milliseconds, programs per second, and what they cost the lab."""
     starts = [answered(pool, RETURNS).seconds * 1000 for _ in range(STARTS)]
     wall, cpu = time.perf_counter(), time.process_time()
@@ -95,7 +97,7 @@ def measured(pool: ProgramPool) -> Record:
 
 
 if __name__ == "__main__":
-    with ProgramPool("assay.labs.workflows.inside:run_workflow", WORKERS) as pool:
+    with WorkerPool(INSIDE, WORKERS, isolation="namespaces", calls=CallLimits()) as pool:
         warm(pool)
         result = measured(pool)
     print({name: round(value, 2) for name, value in result.items()}, "wanted:", WANTED)

@@ -9,7 +9,6 @@ from tests.cli.conftest import answer, assert_one_line, call
 from tests.data.results.produced import FOLDER, copied
 
 LM_EVAL = "lm_eval/{}/samples_sums_2*.jsonl"
-TRL = "trl/completions/completions_0000{}.parquet"
 BFCL = "bfcl/score/{}/non_live/BFCL_v4_simple_python_score.json"
 STRICT = ("--metric", "exact_match,strict-match")
 
@@ -58,11 +57,9 @@ def marks(found: dict) -> dict[str, str]:
     ("first", "second", "metric", "unknown"),
     [
         (lm_eval("sums-small"), lm_eval("sums-large"), STRICT[1], False),
-        ("verl/ray_trainer/0.jsonl", "verl/v1/10.jsonl", None, True),
-        (TRL.format(1), TRL.format(2), "short", True),
         (BFCL.format("small"), BFCL.format("large"), None, True),
     ],
-    ids=["lm-eval", "verl", "trl", "bfcl"],
+    ids=["lm-eval", "bfcl"],
 )
 def test_two_files_of_every_tool_are_judged(
     first: Path | str, second: Path | str, metric: str | None, unknown: bool

@@ -79,6 +79,7 @@ def test_every_experiment_checks_and_runs_two_steps_in_a_tiny_lab(
 def two_steps(name: str, model: Path, root: Path) -> None:
     """Checks without an error, trains two steps, measures one item of the benchmark."""
     file, settings = TOOLS / f"{name}.toml", scaled_down(TOOLS / f"{name}.toml", model)
+    (root / "experiments").symlink_to(ROOT / "experiments")
     report = check_experiment(file, settings, root=root)
     assert [f.what for f in report.findings if f.severity == "error"] == []
     (run,) = start(file, settings, root=root)

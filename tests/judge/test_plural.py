@@ -2,13 +2,13 @@
 
 import pytest
 
-from assay.judge.templates import ONE, filled
+from assay.judge.templates import NOUNS, filled
 
 
-@pytest.mark.parametrize("noun", ONE)
+@pytest.mark.parametrize("noun", NOUNS)
 def test_one_is_singular_and_any_other_number_plural(noun: str) -> None:
     said = [filled(f"{{n:{noun}}}", {"n": n}) for n in (0, 1, 2, "1", "1,000", "11")]
-    one = ONE[noun]
+    one = noun.removesuffix("s")
     assert said == [f"0 {noun}", f"1 {one}", f"2 {noun}", f"1 {one}", f"1,000 {noun}", f"11 {noun}"]
 
 

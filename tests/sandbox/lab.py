@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 
 from assay.sandbox.isolation import Mode
-from assay.sandbox.pool import ProgramPool, Worker
+from assay.sandbox.limits import CallLimits
+from assay.sandbox.pool import Worker, WorkerPool
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -25,7 +26,7 @@ def start(isolation: Mode) -> Worker:
 
 
 def start_asking(isolation: Mode) -> Worker:
-    pool = ProgramPool("tests.sandbox.asking:chain", 1, isolation=isolation)
+    pool = WorkerPool("tests.sandbox.asking:chain", 1, isolation=isolation, calls=CallLimits())
     asked = threading.Event()
 
     def host(name: str, arguments: object, number: int) -> dict[str, str]:

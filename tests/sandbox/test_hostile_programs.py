@@ -18,7 +18,7 @@ import pytest
 from assay.sandbox import isolation
 from assay.sandbox.isolation import candidates
 from assay.sandbox.limits import CallLimits, Limits
-from assay.sandbox.pool import ProgramPool, ProgramRun
+from assay.sandbox.pool import ProgramRun, WorkerPool
 from tests.sandbox.hostile_programs import ATTACKS, workflow
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]
     return {"result": {"response": text}, "usage": {}}
 
 
-def run(pool: ProgramPool, program: str, problem: str, deadline: float = 30.0) -> ProgramRun:
+def run(pool: WorkerPool, program: str, problem: str, deadline: float = 30.0) -> ProgramRun:
     arguments = {"program": program, "problem": problem, "entry_point": "", "operators": OPERATORS}
     return pool.run(arguments, host, deadline)
 
@@ -58,7 +58,7 @@ WAYS = [
 
 
 @pytest.fixture(scope="module", params=WAYS)
-def pool(request: pytest.FixtureRequest) -> Iterator[ProgramPool]:
+def pool(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
     refusal = isolation._try(request.param)
     if refusal:
         pytest.skip(f"{request.param.tool}: {refusal}")
@@ -67,7 +67,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[ProgramPool]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAB_KEY", "SECRET")
         patch.setattr(isolation, "isolation_available", lambda: request.param)
-        with ProgramPool(function, 1, SMALL, calls=CALLS) as served:
+        with WorkerPool(function, 1, SMALL, "namespaces", calls=CALLS) as served:
             yield served
     assert [p for p in psutil.Process().children(recursive=True) if p not in before] == []
 
@@ -114,7 +114,7 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_is_contained_and_told_apart_and_the_next_program_unharmed(
-    pool: ProgramPool, targets: str, name: str
+    pool: WorkerPool, targets: str, name: str
 ) -> None:
     attack = ATTACKS[name]
     found = run(pool, workflow(attack.body), targets, attack.deadline)
@@ -124,7 +124,7 @@ def test_an_attack_is_contained_and_told_apart_and_the_next_program_unharmed(
     assert ending(run(pool, HONEST, "next")) == "answer Custom"
 
 
-def test_shared_memory_counts_whole_although_most_of_it_is_unmapped(pool: ProgramPool) -> None:
+def test_shared_memory_counts_whole_although_most_of_it_is_unmapped(pool: WorkerPool) -> None:
     """Of each 150 MiB a page stays mapped, and that without being in memory."""
     if isolation.isolation_available().tool != "unshare as root":
         pytest.skip("only root may see what is held and not mapped")

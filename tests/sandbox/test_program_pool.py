@@ -16,7 +16,7 @@ from assay.sandbox import isolation, pipes
 from assay.sandbox import pool as pools
 from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import CallLimits, CallOutcome, Limits
-from assay.sandbox.pool import ProgramPool, ProgramRun
+from assay.sandbox.pool import ProgramRun, WorkerPool
 from tests.sandbox.test_worker import eventually
 
 SMALL = Limits(cpu_seconds=20, memory_bytes=1 << 30, file_bytes=1 << 20, processes=8)
@@ -32,22 +32,22 @@ def echo(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]
 
 
 def run(
-    pool: ProgramPool, work: str, host: Any = echo, deadline: float = 30.0, **arguments: Any
+    pool: WorkerPool, work: str, host: Any = echo, deadline: float = 30.0, **arguments: Any
 ) -> ProgramRun:
     return pool.run({"work": work, **arguments}, host, deadline)
 
 
-def value(pool: ProgramPool, work: str, host: Any = echo, **arguments: Any) -> Any:
+def value(pool: WorkerPool, work: str, host: Any = echo, **arguments: Any) -> Any:
     found = run(pool, work, host, **arguments).outcome
     assert found.failure is None, found
     return found.value
 
 
-def works(pool: ProgramPool) -> bool:
+def works(pool: WorkerPool) -> bool:
     return value(pool, "chain", names=["a", "b"]) == [{"name": "a", "n": 0}, {"name": "b", "n": 1}]
 
 
-def supervisor(pool: ProgramPool) -> psutil.Process:
+def supervisor(pool: WorkerPool) -> psutil.Process:
     process = pool._workers[0]._process
     assert process
     started = psutil.Process(process.pid)
@@ -62,16 +62,16 @@ BOTH = [
 
 
 @pytest.fixture(params=BOTH)
-def pool(request: pytest.FixtureRequest) -> Iterator[ProgramPool]:
+def pool(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
     before, files = psutil.Process().children(recursive=True), psutil.Process().num_fds()
-    with ProgramPool(SERVE, 1, SMALL, request.param, calls=CALLS) as served:
+    with WorkerPool(SERVE, 1, SMALL, request.param, calls=CALLS) as served:
         yield served
     assert [p for p in psutil.Process().children(recursive=True) if p not in before] == []
     assert psutil.Process().num_fds() <= files
 
 
 def test_calls_are_answered_one_after_the_other_at_once_and_from_several_event_loops(
-    pool: ProgramPool,
+    pool: WorkerPool,
 ) -> None:
     names = ["a", "b", "käse\n\u2028"]
     wanted = [{"name": name, "n": n} for n, name in enumerate(names)]
@@ -81,7 +81,7 @@ def test_calls_are_answered_one_after_the_other_at_once_and_from_several_event_l
 
 def test_programs_run_under_limits_alone_where_the_user_says_so(tmp_path: Path) -> None:
     left = tmp_path / "left"
-    with ProgramPool(SERVE, 1, SMALL, "limits-only", calls=CALLS) as pool:
+    with WorkerPool(SERVE, 1, SMALL, "limits-only", calls=CALLS) as pool:
         assert works(pool)
         assert value(pool, "writes", path=str(left)) == [] and left.exists()
         scratch = Path(pool._workers[0]._scratch)
@@ -91,7 +91,7 @@ def test_programs_run_under_limits_alone_where_the_user_says_so(tmp_path: Path) 
 
 
 def test_calls_made_together_are_open_together_up_to_the_limit_and_the_others_wait(
-    pool: ProgramPool,
+    pool: WorkerPool,
 ) -> None:
     together = threading.Barrier(CALLS.together)
 
@@ -105,7 +105,7 @@ def test_calls_made_together_are_open_together_up_to_the_limit_and_the_others_wa
     )
 
 
-def test_a_program_that_opens_more_calls_at_once_than_it_may_is_ended(pool: ProgramPool) -> None:
+def test_a_program_that_opens_more_calls_at_once_than_it_may_is_ended(pool: WorkerPool) -> None:
     names = ["a"] * (CALLS.together + 1)
     over = threading.Event()
     found = run(pool, "gather_unbounded", lambda *_: {"on": over.wait(1.0)}, names=names)
@@ -113,7 +113,7 @@ def test_a_program_that_opens_more_calls_at_once_than_it_may_is_ended(pool: Prog
     assert works(pool)
 
 
-def test_the_clock_stands_still_while_a_program_waits_for_the_lab(pool: ProgramPool) -> None:
+def test_the_clock_stands_still_while_a_program_waits_for_the_lab(pool: WorkerPool) -> None:
     def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
         time.sleep(1.2)
         return {}
@@ -124,7 +124,7 @@ def test_the_clock_stands_still_while_a_program_waits_for_the_lab(pool: ProgramP
     assert found.own_seconds < 2.0 < 2.4 < found.seconds
 
 
-def test_computing_behind_an_open_call_is_the_programs_own_time(pool: ProgramPool) -> None:
+def test_computing_behind_an_open_call_is_the_programs_own_time(pool: WorkerPool) -> None:
     assert works(pool)
     answer = threading.Event()
     found = run(pool, "burns_behind_a_call", lambda *_: {"on": answer.wait(5.0)}, 0.3, names=["a"])
@@ -132,7 +132,7 @@ def test_computing_behind_an_open_call_is_the_programs_own_time(pool: ProgramPoo
     assert found.own_seconds >= 0.3
 
 
-def test_a_second_limit_counts_the_time_of_the_lab_too(pool: ProgramPool) -> None:
+def test_a_second_limit_counts_the_time_of_the_lab_too(pool: WorkerPool) -> None:
     assert works(pool)
     arguments = {"work": "chain", "names": ["a"]}
     found = pool.run(arguments, lambda *_: {"on": time.sleep(0.6)}, 30.0, longest=0.2)
@@ -141,7 +141,7 @@ def test_a_second_limit_counts_the_time_of_the_lab_too(pool: ProgramPool) -> Non
 
 
 def test_what_the_host_raises_first_ends_the_program_at_once_and_is_raised_unchanged(
-    pool: ProgramPool,
+    pool: WorkerPool,
 ) -> None:
     raised = [KeyError("first"), SystemExit("second")]
     both = threading.Barrier(2)
@@ -158,7 +158,7 @@ def test_what_the_host_raises_first_ends_the_program_at_once_and_is_raised_uncha
     assert works(pool)
 
 
-def test_no_question_outlives_the_run_and_what_it_raises_late_is_raised(pool: ProgramPool) -> None:
+def test_no_question_outlives_the_run_and_what_it_raises_late_is_raised(pool: WorkerPool) -> None:
     answered: list[str] = []
 
     def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
@@ -176,13 +176,13 @@ def test_no_question_outlives_the_run_and_what_it_raises_late_is_raised(pool: Pr
 
 
 @pytest.mark.parametrize("reply", [{"n": float("nan")}, {"n": {1}}, 7])
-def test_a_reply_that_is_no_json_is_the_hosts_mistake(pool: ProgramPool, reply: Any) -> None:
+def test_a_reply_that_is_no_json_is_the_hosts_mistake(pool: WorkerPool, reply: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         run(pool, "chain", lambda *_: reply, names=["a"])
     assert works(pool)
 
 
-def test_what_is_too_long_or_no_json_raises_where_the_program_asks(pool: ProgramPool) -> None:
+def test_what_is_too_long_or_no_json_raises_where_the_program_asks(pool: WorkerPool) -> None:
     large = {"text": "x" * CALLS.reply_bytes}
     why = "RuntimeError: the answer is over 10000 bytes"
     assert value(pool, "refused", lambda *_: large, arguments={}) == why
@@ -194,7 +194,7 @@ def test_what_is_too_long_or_no_json_raises_where_the_program_asks(pool: Program
     assert found.failure == "exception" and "JSON" in found.why
 
 
-def test_arguments_that_are_no_json_are_the_callers_mistake(pool: ProgramPool) -> None:
+def test_arguments_that_are_no_json_are_the_callers_mistake(pool: WorkerPool) -> None:
     for wrong in ({1}, float("nan")):
         with pytest.raises((TypeError, ValueError)):
             run(pool, "chain", names=wrong)
@@ -214,7 +214,7 @@ def test_programs_side_by_side_get_their_own_answers() -> None:
 
     names = ["first", "b", "c", "d"]
     with (
-        ProgramPool(SERVE, 2, SMALL, MODES[-1], calls=CALLS) as pool,
+        WorkerPool(SERVE, 2, SMALL, MODES[-1], calls=CALLS) as pool,
         ThreadPoolExecutor(6) as threads,
     ):
         runs = [threads.submit(value, pool, "gather", host_of(n), names=names) for n in range(6)]
@@ -222,7 +222,7 @@ def test_programs_side_by_side_get_their_own_answers() -> None:
 
 
 def test_a_worker_that_died_before_it_asked_is_replaced_and_one_that_asked_is_not_asked_again(
-    pool: ProgramPool,
+    pool: WorkerPool,
 ) -> None:
     asked: list[str] = []
 
@@ -241,7 +241,7 @@ def test_a_worker_that_died_before_it_asked_is_replaced_and_one_that_asked_is_no
 
 
 def test_a_supervisor_that_is_silent_is_killed_with_all_it_started(
-    pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert works(pool)
     monkeypatch.setattr(pools, "GRACE_SECONDS", 0.2)
@@ -255,7 +255,7 @@ def test_a_supervisor_that_is_silent_is_killed_with_all_it_started(
 
 
 def test_a_reply_without_the_nonce_is_believed_by_nobody(
-    pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert works(pool)
     real = pipes.signed
@@ -267,7 +267,7 @@ def test_a_reply_without_the_nonce_is_believed_by_nobody(
 
 
 def test_an_interrupted_run_leaves_nothing_for_the_next(
-    pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert works(pool)
     answer, real = threading.Event(), pipes.wait_ready
@@ -294,7 +294,7 @@ def test_an_interrupted_run_leaves_nothing_for_the_next(
 
 
 def test_nothing_that_passed_through_is_in_the_memory_of_the_next_program(
-    pool: ProgramPool,
+    pool: WorkerPool,
 ) -> None:
     first, last = b"\x7f assay-p", b"robe-7\x7f\x01\x02"
     both = (first + last).decode("latin-1")
@@ -309,7 +309,7 @@ def test_nothing_that_passed_through_is_in_the_memory_of_the_next_program(
 
 
 def test_the_nonce_is_nowhere_in_a_programs_memory(
-    pool: ProgramPool, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nonce = bytes.fromhex("1f8b5ac3d94e70b26b13e7529ac4d108")
     monkeypatch.setattr(pools.os, "urandom", lambda size: nonce)
@@ -319,7 +319,7 @@ def test_the_nonce_is_nowhere_in_a_programs_memory(
         assert value(pool, "counted", **halves) == 0
 
 
-def test_a_closed_pool_runs_nothing(pool: ProgramPool) -> None:
+def test_a_closed_pool_runs_nothing(pool: WorkerPool) -> None:
     assert works(pool)
     pool.close()
     with pytest.raises(RuntimeError, match="closed"):

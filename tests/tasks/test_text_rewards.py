@@ -60,7 +60,6 @@ WRONG = {
     "gold_read": True,
     "answer_read": True,
     "math_verify": None,
-    "swapped": None,
 }
 """A verdict of the checker."""
 

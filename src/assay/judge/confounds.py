@@ -131,12 +131,17 @@ def differences(
         if left.get(path, ABSENT) != right.get(path, ABSENT)
         and not (_only_empty(path, left, right) or _only_empty(path, right, left))
     ]
-    kinds: dict[Path, Kind] = {
-        path: _kind(path, paths, vary, allow, notes, tested) for path in paths
-    }
+    meanings: tuple[tuple[Kind, Sequence[str]], ...] = (
+        *(("declared", vary), ("tested", tested), ("allowed", allow), ("warning", WARNED)),
+        ("note", (*NOTES, *notes)),
+    )
+
+    def kind_of(path: Path) -> Kind:
+        known = next((kind for kind, prefixes in meanings if _covered(path, prefixes)), None)
+        return known or ("follows" if _explained(path, paths) else "confound")
+
     return [
-        Confound(".".join(path), left.get(path, ABSENT), right.get(path, ABSENT), kinds[path])
-        for path in paths
+        Confound(".".join(p), left.get(p, ABSENT), right.get(p, ABSENT), kind_of(p)) for p in paths
     ]
 
 
@@ -165,28 +170,6 @@ def _only_empty(path: Path, one: Mapping[Path, Any], other: Mapping[Path, Any]) 
     """Whether one has an empty table where the other has values, each a difference itself."""
     deeper = (below for below in other if len(below) > len(path))
     return one.get(path) == {} and any(below[: len(path)] == path for below in deeper)
-
-
-def _kind(
-    path: Path,
-    differing: Collection[Path],
-    vary: Sequence[str],
-    allow: Sequence[str],
-    notes: Sequence[str],
-    tested: Sequence[str],
-) -> Kind:
-    """What a difference at this path means."""
-    if _covered(path, vary):
-        return "declared"
-    if _covered(path, tested):
-        return "tested"
-    if _covered(path, allow):
-        return "allowed"
-    if _covered(path, WARNED):
-        return "warning"
-    if path[0] in NOTES or _covered(path, notes):
-        return "note"
-    return "follows" if _explained(path, differing) else "confound"
 
 
 def _explained(path: Path, differing: Collection[Path]) -> bool:

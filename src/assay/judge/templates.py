@@ -10,28 +10,12 @@ from collections.abc import Mapping
 from string import Formatter
 from typing import Any
 
-ONE: Mapping[str, str] = {
-    "items": "item",
-    "rows": "row",
-    "parts": "part",
-    "steps": "step",
-    "seeds": "seed",
-    "looks": "look",
-    "runs": "run",
-    "cells": "cell",
-    "groups": "group",
-    "clusters": "cluster",
-    "trials": "trial",
-    "answers": "answer",
-    "repeats": "repeat",
-    "prompts": "prompt",
-    "errors": "error",
-    "warnings": "warning",
-    "notes": "note",
-    "results": "result",
-    "comparisons": "comparison",
-}
-"""Nouns that a gap may count, with their singular."""
+NOUNS = (
+    *("items", "rows", "parts", "steps", "seeds", "looks", "runs", "cells", "groups", "clusters"),
+    *("trials", "answers", "repeats", "prompts", "errors", "warnings", "notes", "results"),
+    "comparisons",
+)
+"""What a gap may count; one of them is written without its s."""
 NEEDED = "needed "
 MOST_NEEDED = 100_000
 """A needed number above this is not written out."""
@@ -49,13 +33,13 @@ class _Counting(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if format_spec.startswith(NEEDED):
             return self._needed(value, format_spec.removeprefix(NEEDED))
-        if format_spec not in ONE:
+        if format_spec not in NOUNS:
             return with_minus(super().format_field(value, format_spec))
-        return f"{value} {ONE[format_spec] if str(value) == '1' else format_spec}"
+        return f"{value} {format_spec[:-1] if str(value) == '1' else format_spec}"
 
     def _needed(self, value: Any, words: str) -> str:
         more = isinstance(value, int | float) and value > MOST_NEEDED
-        if words not in ONE:
+        if words not in NOUNS:
             return f"{words} {MOST_NEEDED:,}" if more else str(value)
         return f"more than {MOST_NEEDED:,} {words}" if more else self.format_field(value, words)
 

@@ -4,10 +4,10 @@ Frozen names are `fnmatch` patterns. Returns the trained share as data, for the 
 manifest; adapters themselves are in `lora`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from peft import PeftModel
 from torch import nn
@@ -18,8 +18,8 @@ from assay.errors import InputError, nearest
 from assay.models.lora import ALL_LINEAR, LoraOptions, add_lora, left_out
 
 
-def freeze_matching(model: nn.Module, patterns: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Freeze what matches, train the rest; returns the names that each pattern matched.
+def freeze_matching(model: nn.Module, patterns: Sequence[str]) -> None:
+    """Freeze what matches, train the rest.
 
     A tied weight is frozen when any of its names matches. Raises InputError, before
     anything changes, with the nearest names when a pattern matches nothing.
@@ -34,7 +34,6 @@ def freeze_matching(model: nn.Module, patterns: Sequence[str]) -> dict[str, tupl
     for names in matched.values():
         for name in names:
             named[name].requires_grad_(False)
-    return matched
 
 
 Kind = Literal["full", "lora", "freeze"]
@@ -49,8 +48,6 @@ class Adaptation:
     """Weights that receive gradients, tied ones once."""
     total: int
     """All weights, an adapter's included, tied ones once."""
-    matched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Each LoRA target or freeze pattern, with the names it matched."""
     narrow: tuple[str, ...] = ()
     """Layers of which one side is smaller than the adapter's rank."""
     left_out: tuple[str, ...] = ()
@@ -68,40 +65,40 @@ class Adaptation:
         return f"{ALL_LINEAR} leaves out {', '.join(ends)}" if ends else ""
 
 
-def train_all(model: PreTrainedModel) -> tuple[PreTrainedModel, Adaptation]:
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def train_all(model: Module) -> tuple[Module, Adaptation]:
     """Train every weight."""
     model.requires_grad_(True)
-    return model, measure(model, "full", {})
+    return model, measure(model, "full")
 
 
 def train_lora(model: PreTrainedModel, options: LoraOptions) -> tuple[PeftModel, Adaptation]:
     """Train a fresh LoRA adapter and nothing else; raises InputError."""
     unread = left_out(model) if ALL_LINEAR in options.targets else ()
-    adapted, matched = add_lora(model, options)
-    layers = [name for names in matched.values() for name in names]
+    adapted, layers = add_lora(model, options)
     thin = tuple(n for n in layers if min(model.get_parameter(f"{n}.weight").shape) < options.rank)
-    return adapted, replace(measure(adapted, "lora", matched), left_out=unread, narrow=thin)
+    return adapted, replace(measure(adapted, "lora"), left_out=unread, narrow=thin)
 
 
-def train_unfrozen(
-    model: PreTrainedModel, patterns: tuple[str, ...]
-) -> tuple[PreTrainedModel, Adaptation]:
+def train_unfrozen(model: Module, patterns: Sequence[str]) -> tuple[Module, Adaptation]:
     """Train all weights but those whose names match a pattern.
 
     Raises InputError for a pattern without a match, and where all is frozen.
     """
-    matched = freeze_matching(model, patterns)
-    adaptation = measure(model, "freeze", matched)
+    freeze_matching(model, patterns)
+    adaptation = measure(model, "freeze")
     if not adaptation.trainable:
         raise InputError("every weight is frozen", field="adapt.patterns", fix="drop a pattern")
     return model, adaptation
 
 
-def measure(model: nn.Module, kind: Kind, matched: Mapping[str, tuple[str, ...]]) -> Adaptation:
+def measure(model: nn.Module, kind: Kind) -> Adaptation:
     """Count the weights of a model that has been adapted."""
     parameters = list(model.parameters())
     trainable = sum(p.numel() for p in parameters if p.requires_grad)
-    return Adaptation(kind, trainable, sum(p.numel() for p in parameters), matched)
+    return Adaptation(kind, trainable, sum(p.numel() for p in parameters))
 
 
 def save_activations(model: nn.Module) -> None:

@@ -184,18 +184,15 @@ class LoraOptions:
     """Share of each layer's input that its adapter does not see in training."""
 
 
-def add_lora(
-    model: PreTrainedModel, options: LoraOptions
-) -> tuple[PeftModel, dict[str, tuple[str, ...]]]:
+def add_lora(model: PreTrainedModel, options: LoraOptions) -> tuple[PeftModel, list[str]]:
     """Freeze the model and put a fresh adapter on it.
 
     The adapter's A is drawn from torch's global generator. Returns the adapted model, which
-    shares the weights of `model`, and the layers that each target matched.
+    shares the weights of `model`, and the layers that the targets name.
     Raises InputError with the nearest names when a target matches nothing, and for what peft
     refuses.
     """
-    matched = match_targets(model, options.targets)
-    layers = sorted({name for names in matched.values() for name in names})
+    layers = match_targets(model, options.targets)
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=options.rank,
@@ -216,11 +213,11 @@ def add_lora(
         for name, layer in adapted.named_modules():
             if isinstance(layer, PackedLora):
                 layer.lora_dropout["default"] = KeyedDropout(options.dropout, name)
-    return adapted, matched
+    return adapted, layers
 
 
-def match_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """The linear layers that each target names; InputError when one names none."""
+def match_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> list[str]:
+    """The linear layers that the targets name, sorted; InputError when one names none."""
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     head = model.get_output_embeddings()
     out = set(left_out(model))
@@ -246,7 +243,7 @@ def match_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> dict[str,
             problem = f"target {target!r} shares its weight with the embedding"
             fix = "merging would change the embedding too; leave the head out"
             raise InputError(problem, field="adapt.targets", fix=fix)
-    return matched
+    return sorted({name for names in matched.values() for name in names})
 
 
 def left_out(model: PreTrainedModel) -> tuple[str, ...]:

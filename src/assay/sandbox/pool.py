@@ -6,7 +6,7 @@
 `WorkerPool` runs several workers of one function side by side, also whole programs that may ask the
 lab while they run:
 
-    with ProgramPool("package.module:function", size=2) as pool:
+    with WorkerPool("package.module:function", size=2, calls=CallLimits()) as pool:
         run = pool.run({"problem": "..."}, host, deadline=30.0)
 
 There the function is called as `function(ask, **arguments)`, and `await ask(name, arguments)` is
@@ -558,20 +558,3 @@ class WorkerPools(Closing):
         for pool in self._pools.values():
             pool.close()
         self._pools.clear()
-
-
-class ProgramPool(WorkerPool):
-    """Whole programs that may ask the lab while they run."""
-
-    def __init__(
-        self,
-        function: str,
-        size: int,
-        limits: Limits | None = None,
-        isolation: Mode = "namespaces",
-        folders: Sequence[str] = (),
-        *,
-        calls: CallLimits = CallLimits(),  # noqa: B008 - frozen
-    ):
-        """As `WorkerPool` has them."""
-        super().__init__(function, size, limits, isolation, folders, calls=calls)

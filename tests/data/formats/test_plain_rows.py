@@ -23,13 +23,6 @@ ENCODER = LanguageEncoder(Renderer(tokenizer("chatml"), "hermes"), frozenset())
 ASK = {"role": "user", "content": "2 + 2?"}
 
 
-HUMAN = {"from": "human", "value": "2 + 2?"}
-
-
-def gpt(text: str) -> dict[str, str]:
-    return {"from": "gpt", "value": text}
-
-
 def said(text: str) -> dict[str, str]:
     return {"role": "assistant", "content": text}
 
@@ -48,13 +41,6 @@ def read(folder: Path, value: dict[str, Any]) -> Row:
         {"prompt": [ASK], "chosen": [said("4")], "rejected": [said("5")]},
         {"chosen": [ASK, said("4")], "rejected": [ASK, said("5")]},
         {"prompt": [ASK], "chosen": [ASK, said("4")], "rejected": [ASK, said("5")]},
-        {"instruction": "", "input": "2 + 2?", "chosen": "4", "rejected": "5", "history": []},
-        {"conversations": [HUMAN], "chosen": gpt("4"), "rejected": gpt("5"), "tools": ""},
-        {
-            "input": {"messages": [ASK], "tools": []},
-            "preferred_output": [said("4")],
-            "non_preferred_output": [said("5")],
-        },
         {"messages": [ASK, said("4")], "rejected_response": "5"},
         {"messages": [ASK, said("4")], "rejected_messages": [ASK, said("5")]},
     ],
@@ -130,16 +116,13 @@ OPENAI_CALL = {"type": "function", "function": {"name": "f", "arguments": '{"a":
 
 def test_calls_as_json_text_are_calls_of_the_prompt_and_of_an_answer(tmp_path: Path) -> None:
     value = {
-        "input": {
-            "messages": [
-                *(ASK, {"role": "assistant", "tool_calls": [OPENAI_CALL]}),
-                {"role": "tool", "content": "4"},
-            ],
-            "tools": TOOLS,
-            "parallel_tool_calls": False,
-        },
-        "preferred_output": [{"role": "assistant", "tool_calls": json.dumps([OPENAI_CALL])}],
-        "non_preferred_output": [said("5")],
+        "prompt": [
+            *(ASK, {"role": "assistant", "tool_calls": [OPENAI_CALL]}),
+            {"role": "tool", "content": "4"},
+        ],
+        "tools": TOOLS,
+        "chosen": [{"role": "assistant", "tool_calls": json.dumps([OPENAI_CALL])}],
+        "rejected": [said("5")],
     }
     row = read(tmp_path, value)
     call = ToolCall("f", {"a": 1})
@@ -148,7 +131,6 @@ def test_calls_as_json_text_are_calls_of_the_prompt_and_of_an_answer(tmp_path: P
     chosen, rejected = row.extra["candidates"]
     assert candidate_message(chosen) == Message("assistant", "", (call,))
     assert (chosen["reward"], rejected) == (1.0, {"text": "5", "reward": 0.0})
-    assert row.extra["input"] == {"parallel_tool_calls": False}
     # It is trained on as the call that it is.
     trained, as_text = (
         stored_turns(ENCODER, task("tools"), row, [each])

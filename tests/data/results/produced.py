@@ -15,8 +15,6 @@ PRODUCED = {
     "lm-eval": _all("lm_eval/*/samples_*.jsonl"),
     "inspect-ai": _all("inspect_ai/*"),
     "bfcl": _all("bfcl/*/*/*/*.json"),
-    "verl": _all("verl/*/*.jsonl"),
-    "trl": _all("trl/completions/*.parquet"),
 }
 
 

@@ -13,6 +13,7 @@ from assay.data.results.foreign_result import Result, model_arguments, quantisat
 from assay.data.results.readers import READERS, read_results, recognise
 from assay.errors import InputError
 from tests.data.results.produced import FOLDER, PRODUCED
+from tests.json_lines import json_lines
 
 Seen = list[tuple[str, int, float | None]]
 
@@ -127,47 +128,21 @@ def test_every_run_of_a_csv_file_has_its_items_repeats_scores_and_outputs(tmp_pa
     assert not any(r.configured or r.checker or r.settings for r in found.values())
 
 
-FILE = FOLDER / "trl/completions/completions_00001.parquet"
+TRL, VERL = (
+    FOLDER / "trl/completions/completions_00001.parquet",
+    FOLDER / "verl/ray_trainer/10.jsonl",
+)
 
 
-def test_every_reward_function_is_a_metric_with_its_values():
-    rows = pq.read_table(FILE).to_pylist()
-    results = read_results(FILE)
-    assert [result.metric for result in results] == ["short", "even"]
-    for result in results:
-        assert [a.score for a in result.answers] == [row[result.metric] for row in rows]
-        assert [a.output for a in result.answers] == [row["completion"] for row in rows]
-        assert result.run == "trl/completions_00001"
-
-
-DUMPS = FOLDER / "verl"
-
-
-def dumped(file: Path) -> list[dict]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
-
-
-@pytest.mark.parametrize("step", [0, 10])
-def test_scores_outputs_and_repeats_are_those_of_the_dump(step: int):
-    file = DUMPS / "ray_trainer" / f"{step}.jsonl"
-    rows = dumped(file)
-    results = {result.metric: result for result in read_results(file)}
-    assert list(results) == ["score", "reward", "acc"]
-    answers = results["score"].answers
-    assert [a.score for a in answers] == [row["score"] for row in rows]
-    assert [a.output for a in answers] == [row["output"] for row in rows]
-    assert [a.repeat for a in answers] == [0, 1] * 12
-    assert len({a.item for a in answers}) == 12
-    assert results["score"].run == f"ray_trainer/{step}"
-
-
-def test_the_last_output_of_a_session_is_its_answer():
-    file = DUMPS / "v1" / "10.jsonl"
-    last = [row for row in dumped(file) if row["uid"].endswith("_1")]
-    result = read_results(file)[0]
-    assert len(dumped(file)) == 2 * len(last) == 48
-    assert [a.output for a in result.answers] == [row["output"] for row in last]
-    assert [a.score for a in result.answers] == [row["score"] for row in last]
+@pytest.mark.parametrize(
+    ("file", "item", "metric"), [(TRL, "prompt", "short"), (VERL, "input", "acc")]
+)
+def test_what_trainers_log_is_read_by_its_columns(file: Path, item: str, metric: str):
+    (result,) = read_results(file, columns=Columns(item, metric))
+    rows = pq.read_table(file).to_pylist() if file is TRL else json_lines(file)
+    assert [a.score for a in result.answers] == [row[metric] for row in rows]
+    assert [a.repeat for a in result.answers] == [0, 1] * (len(rows) // 2)
+    assert len({a.item for a in result.answers}) == len(rows) // 2
 
 
 @pytest.mark.parametrize("name", sorted(PRODUCED))

@@ -17,7 +17,7 @@ from assay.labs.demos.modules import (
     batch_of,
     make_selector,
 )
-from assay.models.adapt import freeze_matching, measure
+from assay.models.adapt import train_unfrozen
 from tests.labs.demos.choices import WIDTH, choice, table
 
 NONE = torch.zeros(1, 0, dtype=torch.long)
@@ -47,8 +47,7 @@ def test_the_pointer_has_the_reported_number_of_weights(gate, expected):
 @pytest.mark.parametrize(("gate", "trained"), [(False, 263_680), (True, 395_008)])
 def test_the_reported_share_is_trained_when_the_backbone_is_frozen(gate, trained):
     module = PointerSelector(512, gate=gate)
-    matched = freeze_matching(module, BACKBONE)
-    found = measure(module, "freeze", matched)
+    _, found = train_unfrozen(module, BACKBONE)
     assert found.trainable == trained
     assert round(100 * found.share, 1) == (60.1 if gate else 50.1)
     assert {name for name, p in module.named_parameters() if not p.requires_grad} == {

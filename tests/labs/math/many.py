@@ -7,8 +7,8 @@ from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
-from assay.labs.math import judging, olympiadbench_judge
-from assay.labs.math.expressions import both_orders
+from assay.labs.math import judging
+from assay.labs.math.expressions import own_verdict
 from assay.labs.math.rewards import accuracy
 from assay.labs.math.sentences import delimited
 from assay.sandbox.limits import CallOutcome, Limits
@@ -17,13 +17,13 @@ from assay.tasks.running import WorkerReward
 
 
 def own(gold: str, answer: str) -> dict[str, Any]:
-    """math-verify's own verdict, with its arguments in its order."""
-    return {"equal": both_orders(gold, answer)[0]}
+    """math-verify's own verdict."""
+    return {"equal": own_verdict(gold, answer)}
 
 
 def ruled(**asked: Any) -> dict[str, Any]:
     """The judge's verdict without math-verify's own beside it, which takes half of its time."""
-    judging.both_orders = lambda *_: (None, None)
+    judging.own_verdict = lambda *_: None
     return judging.judge(**asked)
 
 
@@ -38,7 +38,6 @@ FUNCTIONS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "ruled": ruled,
     "own": own,
     "alone": alone,
-    "olympiad": olympiadbench_judge.judge,
 }
 RAISED = CallOutcome(failure="exception", why="raised")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.episode import Completion, Reward
-from assay.labs.math.rewards import REWARD_MAXIMUM, REWARDS, accuracy, reasoning_accuracy
+from assay.labs.math.rewards import REWARD_MAXIMUM, REWARDS, accuracy
 from assay.labs.math.sentences import LONGEST_FACT
 from assay.tasks.running import RewardRunner, WorkerReward
 from tests.labs.math.many import row
@@ -20,9 +20,8 @@ UNREAD = replace(NOTHING, why="the final answer cannot be parsed", outcome="unpa
 
 
 def agreed(reward: Reward) -> Reward:
-    """As math-verify judges by itself, in either order."""
-    own = {"differs_from_math_verify": 0.0, "swapped_order_differs": 0.0}
-    return replace(reward, parts={**reward.parts, **own})
+    """As math-verify judges by itself."""
+    return replace(reward, parts={**reward.parts, "differs_from_math_verify": 0.0})
 
 
 def said(answer: str, reward: Reward) -> Reward:
@@ -36,15 +35,11 @@ def warm() -> RewardRunner:
     return RewardRunner(accuracy, 60.0, workers=1)
 
 
-@pytest.mark.parametrize("reward", [accuracy, reasoning_accuracy])
-def test_accuracy_agrees_with_trl(shared: Path, reward: WorkerReward) -> None:
-    rows = trl_rows(
-        shared, "accuracy_reward" if reward is accuracy else "reasoning_accuracy_reward"
-    )
+def test_accuracy_agrees_with_trl(shared: Path) -> None:
+    rows = trl_rows(shared, "accuracy_reward")
     assert len(rows) == 4
     pairs = [(row(r["input"]["solution"]), Completion(r["input"]["completion"])) for r in rows]
-    with RewardRunner(reward, 60.0, workers=1) as runner:
-        values = [reward.value for reward in runner.score(pairs)]
+    values = [reward.value for reward in warm().score(pairs)]
     # TRL abstains where it cannot read a gold answer in words; here "forty two" is 42.
     told = [(v, r["expected"]) for v, r in zip(values, rows, strict=True)]
     assert [value for value, expected in told if expected not in (None, value)] == []
@@ -129,14 +124,6 @@ def test_a_gold_answer_that_cannot_be_checked_in_time_is_an_abstention() -> None
     assert reward.value is None and reward.why.split(":")[0] in ("deadline", "memory")
 
 
-def test_math_verify_with_its_arguments_swapped_is_counted_where_it_says_otherwise() -> None:
-    """Report 001 passed them so: a relation answers an interval then, and not the reverse."""
-    interval = r"(-\infty,2)"
-    cases = [(interval, "x<2"), ("x<2", interval), (r"\frac{1}{2}", "0.5")]
-    found = warm().score([(row(gold), Completion(rf"\boxed{{{text}}}")) for gold, text in cases])
-    assert [reward.parts["swapped_order_differs"] for reward in found] == [1.0, 1.0, 0.0]
-
-
 def test_a_number_that_a_cut_completion_ends_with_may_go_on() -> None:
     text = "So the answer is 1"
     assert accuracy.ask(row("1"), Completion(text)) == said("1", RIGHT)
@@ -147,9 +134,8 @@ def test_a_number_that_a_cut_completion_ends_with_may_go_on() -> None:
 
 def test_only_what_follows_the_reasoning_counts() -> None:
     text = r"<think>\boxed{1}</think>\boxed{2}</think> \boxed{3}"
-    assert reasoning_accuracy.ask(row("3"), Completion(text)) == said("3", RIGHT)
-    unfinished = reasoning_accuracy.ask(row("1"), Completion(r"<think>\boxed{1}"))
-    assert isinstance(unfinished, Reward) and unfinished.value == 0.0
+    assert accuracy.ask(row("3"), Completion(text)) == said("3", RIGHT)
+    assert accuracy.ask(row("1"), Completion(r"<think>\boxed{1}")) == NOTHING
 
 
 def test_every_reward_says_its_maximum_by_a_name_that_exists() -> None:

@@ -11,16 +11,15 @@ from assay.labs.tools.rewards import (
     ast,
     ast_error,
     fine_grained,
-    fine_grained_as_reported,
     strict_binary,
-    strict_binary_as_reported,
     strict_binary_think,
-    strict_binary_think_as_reported,
 )
 from assay.labs.tools.single_turn import entries
 from assay.labs.tools.task import TASK
 from assay.tasks.task import maximum, reward
+from tests.experiments.files import shipped
 
+REPORTED = shipped("tools/reported_rewards.py")
 CALLS = (ToolCall("f", {"a": 1}), ToolCall("g", {"b": ["x", "y"]}))
 GOLD = call_text(CALLS)
 SWAPPED = call_text(CALLS[::-1])
@@ -47,14 +46,14 @@ def value(judge, text: str, gold: str = GOLD) -> float:
     ],
 )
 def test_values_of_the_fine_grained_and_the_binary_reward(text, fine, binary):
-    assert value(fine_grained, text) == value(fine_grained_as_reported, text) == fine
-    assert value(strict_binary, text) == value(strict_binary_as_reported, text) == binary
-    for think in (strict_binary_think, strict_binary_think_as_reported):
+    assert value(fine_grained, text) == value(REPORTED.fine_grained, text) == fine
+    assert value(strict_binary, text) == value(REPORTED.strict_binary, text) == binary
+    for think in (strict_binary_think, REPORTED.strict_binary_think):
         assert value(think, text) == 0
         assert value(think, THINK + text) == binary
 
 
-@pytest.mark.parametrize("judge", [strict_binary_think, strict_binary_think_as_reported])
+@pytest.mark.parametrize("judge", [strict_binary_think, REPORTED.strict_binary_think])
 @pytest.mark.parametrize(
     ("text", "score"),
     [
@@ -85,7 +84,7 @@ def test_comparison_of_values(gold, answer, strict, as_reported):
         return f'<tool_call>{{"name": "f", "arguments": {{"a": {value}}}}}</tool_call>'
 
     assert value(strict_binary, text(answer), text(gold)) == strict
-    assert value(strict_binary_as_reported, text(answer), text(gold)) == as_reported
+    assert value(REPORTED.strict_binary, text(answer), text(gold)) == as_reported
 
 
 @pytest.mark.parametrize(
@@ -102,9 +101,9 @@ def test_gold_answer_without_calls_wants_words_without_calls(text, score):
     assert value(strict_binary, text, gold) == score
     assert value(strict_binary_think, THINK + text, gold) == score
     assert value(fine_grained, text, gold) == 1.1 * score
-    assert value(strict_binary_as_reported, text, gold) == 0
-    assert value(strict_binary_think_as_reported, THINK + text, gold) == 0
-    assert value(fine_grained_as_reported, text, gold) < 1
+    assert value(REPORTED.strict_binary, text, gold) == 0
+    assert value(REPORTED.strict_binary_think, THINK + text, gold) == 0
+    assert value(REPORTED.fine_grained, text, gold) < 1
 
 
 @pytest.mark.parametrize("thought", ["<think>\n{}\n</think>\n\n", "{}\n</think>\n\n"])

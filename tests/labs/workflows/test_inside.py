@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from assay.labs.workflows.inside import checked_result
+from assay.labs.workflows.run_program import INSIDE
 from assay.sandbox.isolation import Mode, isolation_available
-from assay.sandbox.limits import Limits
-from assay.sandbox.pool import ProgramPool
+from assay.sandbox.limits import CallLimits, Limits
+from assay.sandbox.pool import WorkerPool
 
 LIMITS = Limits(cpu_seconds=20, memory_bytes=1 << 30, processes=8)
 MODE: Mode = "namespaces" if isolation_available().tool else "limits-only"
@@ -83,8 +84,8 @@ def body(*lines: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[ProgramPool]:
-    with ProgramPool("assay.labs.workflows.inside:run_workflow", 1, LIMITS, MODE) as served:
+def pool() -> Iterator[WorkerPool]:
+    with WorkerPool(INSIDE, 1, LIMITS, MODE, calls=CallLimits()) as served:
         yield served
 
 
@@ -94,7 +95,7 @@ def seen() -> list[tuple[str, Mapping[str, Any]]]:
 
 
 @pytest.fixture
-def run(pool: ProgramPool, seen: list[Any]) -> Callable[..., Any]:
+def run(pool: WorkerPool, seen: list[Any]) -> Callable[..., Any]:
     """Runs a program; `seen` gets its calls, `reply` answers them."""
 
     def one(

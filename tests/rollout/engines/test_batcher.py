@@ -199,4 +199,4 @@ def test_what_waits_when_the_server_ends_is_told() -> None:
     for each in (*jobs, late):
         with pytest.raises(CancelledError):
             each.done.result(20)
-    assert not batcher.open_jobs
+    assert not batcher._open

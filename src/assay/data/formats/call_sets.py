@@ -2,8 +2,7 @@
 
 `hermes`: Hermes or Qwen text (parsed by `data.renderings.hermes`) in `{"messages": [{"role",
 "content"}]}`, ShareGPT's `{"conversations": [{"from", "value"}]}` or one `{"text":
-"<|im_start|>..."}`; `tools` and `system` may be columns of their own. LLaMA-Factory's
-`function_call` is the JSON text of one call or of several, and `observation` a result.
+"<|im_start|>..."}`; `tools` and `system` may be columns of their own.
 
 `looptool`: verl's columns. `prompt` holds a system message with the tools and a user message with
 the whole history, `<|im_end|>` and `<|im_start|>` between its turns. `reward_model.ground_truth` is
@@ -48,18 +47,17 @@ from assay.data.formats.kept import (
 from assay.data.loaded import DataError, Item, LeftOut, Record, Remark
 from assay.data.python_calls import parse_calls, parse_literal
 from assay.data.renderings.hermes import (
-    THINK_END,
     Said,
-    call_text,
     parse_text_messages,
     split_chatml,
     split_thinking,
 )
-from assay.data.row import Message, Row, ToolCall
+from assay.data.row import Message, Row
 from assay.data.tools import parse_tools
 
 HERMES = ("messages", "conversations", "text", "tools")
 SAID = {"role", "content", "from", "value"}
+TEXTS = tuple(role for role in ROLES if ROLES[role] != CALLS)
 
 
 def hermes_row(record: Record) -> Row:
@@ -76,27 +74,11 @@ def hermes_row(record: Record) -> Row:
 def _said(record: Record, column: str) -> Iterator[Said]:
     if column == "text":
         for role, text in split_chatml(record, record.need("text", str), "text"):
-            known = message_role(record, {"role": role}, "text", tuple(ROLES))
+            known = message_role(record, {"role": role}, "text", TEXTS)
             yield ROLES[known], text, True
         return
-    waiting: Said | None = None
     for index, value in enumerate(record.need(column, list)):
-        turn = _one_said(record, value, f"{column}[{index}]", column)
-        if turn[0] != CALLS:
-            yield from [waiting] if waiting else []
-            waiting = turn
-            continue
-        turn = ("assistant", *turn[1:])
-        if waiting and waiting[0] == "assistant":
-            # A call and the text right before it, or another call, are one turn.
-            if waiting[2] != turn[2]:
-                fix = "give all messages of the turn the same loss"
-                raise record.error(f"{column}[{index}]", "differs from its turn in loss", fix)
-            turn = ("assistant", f"{waiting[1]}\n{turn[1]}", turn[2])
-        elif waiting:
-            yield waiting
-        waiting = turn
-    yield from [waiting] if waiting else []
+        yield _one_said(record, value, f"{column}[{index}]", column)
 
 
 def _one_said(record: Record, value: Any, path: str, column: str) -> Said:
@@ -108,22 +90,9 @@ def _one_said(record: Record, value: Any, path: str, column: str) -> Said:
             fix = "this format reads calls in the text; name format = 'messages'"
             raise record.error(f"{path}.{key}", "holds calls beside the text", fix)
     remark_unread(record, message, SAID)
-    role = ROLES[message_role(record, message, path, tuple(ROLES), role_key)]
+    role = ROLES[message_role(record, message, path, TEXTS, role_key)]
     text = record.typed(f"{path}.{text_key}", message.get(text_key), str)
-    if role != CALLS:
-        return role, text, message_loss(record, message, path, role)
-    thought, calls = called(record, text, path)
-    text = "\n".join([*([thought] if thought else []), *map(call_text, calls)])
-    return role, text, message_loss(record, message, path, "assistant")
-
-
-def called(record: Record, text: str, path: str) -> tuple[str, tuple[ToolCall, ...]]:
-    """What a message of CALLS says: the JSON text of one call or of a list, with reasoning in its
-    tags before it where there is some. Raises DataError."""
-    thought, end, rest = text.rpartition(THINK_END)
-    calls = record.typed(path, loaded_value(record, rest.strip(), path), dict, list)
-    listed = calls if isinstance(calls, list) else [calls]
-    return thought + end, tuple(parse_call(record, call, path) for call in listed)
+    return role, text, message_loss(record, message, path, role)
 
 
 COPIES = ("instruction", "input", "output")

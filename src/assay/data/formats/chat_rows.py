@@ -7,8 +7,10 @@ an assistant message keeps it from being trained on; user messages may hold imag
 
 `swift`: agent rows of ms-swift, with roles `tool_call` and `tool_response` (or `tool`) and tools as
 JSON text. Consecutive `tool_call` messages, and assistant text right before them, are one assistant
-turn, as ms-swift renders them. `loss: false` on the messages of a turn keeps it from being trained
-on, and so does a `loss_scale` of 0; other weights are refused, as no stage weighs messages.
+turn, as ms-swift renders them. So are LLaMA-Factory's rows: `conversations` of `from` and `value`,
+`function_call` with one call or a list of them, and `observation`. `loss: false` on the messages of
+a turn keeps it from being trained on, and so does a `loss_scale` of 0; other weights are refused,
+as no stage weighs messages.
 ms-swift's templates are not the models' own: rows with tools or reasoning are written as the text
 of a rendering (`plain_text`) or not at all.
 
@@ -38,6 +40,7 @@ import pyarrow as pa
 
 from assay.data.conversation import (
     check_order,
+    loaded_value,
     message_loss,
     message_role,
     parse_call,
@@ -85,30 +88,37 @@ def dump_messages_row(row: Row, text: PlainText | None = None) -> KeptRecord:
 EMPTY = "a hybrid model's earlier answers, to which ms-swift adds an empty thought"
 
 
+SHAREGPT = {"from": "role", "value": "content"}
+
+
 def swift_row(record: Record) -> Row:
     """A row of this format. Raises DataError."""
     if record.value.get(KEPT) is not None:
         written = {"messages": record.value.get("messages")}
         return kept_row(record, KEPT, record.value[KEPT], written)[0]
     messages: list[Message] = []
-    for index, value in enumerate(record.need("messages", list)):
-        path = f"messages[{index}]"
-        message = record.typed(path, value, dict)
+    column = "messages" if record.value.get("messages") is not None else "conversations"
+    for index, value in enumerate(record.need(column, list)):
+        path = f"{column}[{index}]"
+        raw: dict[str, Any] = record.typed(path, value, dict)
+        message = {SHAREGPT.get(key, key): raw[key] for key in raw}
         role = ROLES[message_role(record, message, path, tuple(ROLES))]
         if role != CALLS:
             messages.append(parse_message(record, message | {"role": role}, path))
             continue
-        call = parse_call(record, message.get("content"), f"{path}.content")
+        content = loaded_value(record, message.get("content"), f"{path}.content")
+        said = content if isinstance(content, list) else [message.get("content")]
+        calls = tuple(parse_call(record, call, f"{path}.content") for call in said)
         loss = message_loss(record, message, path, "assistant")
         if not (messages and messages[-1].role == "assistant"):
-            messages.append(Message("assistant", "", (call,), loss=loss))
+            messages.append(Message("assistant", "", calls, loss=loss))
         elif messages[-1].loss != loss:
             fix = "give all messages of the turn the same loss"
             raise record.error(f"{path}.loss", "differs from the loss of the same turn", fix)
         else:
-            messages[-1] = replace(messages[-1], tool_calls=(*messages[-1].tool_calls, call))
-    ordered = check_order(record, tuple(messages), "messages")
-    return chat_row(record, ordered, *MESSAGES, KEPT)
+            messages[-1] = replace(messages[-1], tool_calls=(*messages[-1].tool_calls, *calls))
+    ordered = check_order(record, tuple(messages), column)
+    return chat_row(record, ordered, *MESSAGES, column, KEPT)
 
 
 def dump_swift(row: Row, text: PlainText | None = None) -> KeptRecord:

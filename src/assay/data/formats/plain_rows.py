@@ -6,13 +6,10 @@ Also renames the columns of records, so that a file with other names can be read
 Preference pairs are a prompt and its two answers, read as a group of two stored candidates. They
 are told apart by their columns:
 
-  TRL            `prompt` or `messages`, `chosen`, `rejected`; without a prompt it is what the two,
-                 conversations or texts, begin with alike (TRL 1.16, `extract_prompt`)
-  LLaMA-Factory  `instruction`, `input`, `history` with two texts; `conversations` with two messages
-                 (hiyouga/LLaMA-Factory ff6d4d12, `data/converter.py`)
-  OpenAI         `input` with messages and tools, `preferred_output`, `non_preferred_output`
-  ms-swift       `messages` that end with the chosen answer, `rejected_response` or, whole,
-                 `rejected_messages`
+  TRL       `prompt` or `messages`, `chosen`, `rejected`; without a prompt it is what the two,
+            conversations or texts, begin with alike (TRL 1.16, `extract_prompt`)
+  ms-swift  `messages` that end with the chosen answer, `rejected_response` or, whole,
+            `rejected_messages`
 
 A text is one message, as it stands: a dialogue of "Human:" and "Assistant:" is not split. The two
 answers carry the rewards 1 and 0, or `chosen_score` and `rejected_score`, as ScoreFlow's pairs do.
@@ -33,15 +30,11 @@ from typing import Any
 from assay.data.conversation import (
     check_order,
     dump_message,
-    message_role,
     parse_message,
     untrained,
 )
-from assay.data.formats.call_sets import called, hermes_row
 from assay.data.formats.kept import (
     BESIDE,
-    CALLS,
-    ROLES,
     build_row,
     chat_row,
     said_in,
@@ -87,12 +80,6 @@ def alpaca_row(record: Record) -> Row:
     The input stands below the instruction, as LLaMA-Factory and ms-swift put it. `history` holds
     earlier pairs of question and answer. Raises DataError.
     """
-    answer = Message("assistant", record.need("output", str))
-    return _row(record, [*alpaca_prompt(record), answer], ALPACA)
-
-
-def alpaca_prompt(record: Record) -> list[Message]:
-    """The earlier turns, and the instruction with its input below. Raises DataError."""
     parts = record.need("instruction", str), record.maybe("input", str)
     messages: list[Message] = []
     for index, pair in enumerate(record.maybe("history", list) or ()):
@@ -101,7 +88,9 @@ def alpaca_prompt(record: Record) -> list[Message]:
             raise record.error(path, f"has {len(pair)} members", "write [question, answer]")
         messages.append(Message("user", record.typed(f"{path}[0]", pair[0], str)))
         messages.append(Message("assistant", record.typed(f"{path}[1]", pair[1], str)))
-    return [*messages, Message("user", "\n".join(filter(None, parts)))]
+    messages.append(Message("user", "\n".join(filter(None, parts))))
+    answer = Message("assistant", record.need("output", str))
+    return _row(record, [*messages, answer], ALPACA)
 
 
 def renamed(records: Iterable[Found], columns: Mapping[str, str]) -> Iterator[Found]:
@@ -145,14 +134,13 @@ STEPS = "steps of answers with a label each, for a process reward model, which n
 
 KINDS: tuple[tuple[str, tuple[str, ...], type], ...] = (
     (DPO, ("chosen", "rejected"), object),
-    (DPO, ("preferred_output", "non_preferred_output"), object),
     (KTO, ("completion", "label"), bool),
     (KTO, ("messages", "label"), bool),
     (KTO, ("conversations", "label"), bool),
     (KTO, ("output", "kto_tag"), bool),
     (STEPS, ("completions", "labels"), list),
 )
-"""What rows are, the columns that show it (TRL's, ms-swift's, LLaMA-Factory's, OpenAI's), and the
+"""What rows are, the columns that show it (TRL's, ms-swift's, LLaMA-Factory's), and the
 type of the last one."""
 REJECTED = ("rejected_response", "rejected_messages")
 """The columns that ms-swift puts beside a conversation whose answer is the chosen one."""
@@ -186,26 +174,23 @@ MESSAGE = "message"
 SIDES = {"chosen": 1.0, "rejected": 0.0}
 """The columns of the answers, and their rewards where no score is given."""
 SCORES = {side: f"{side}_score" for side in SIDES}
-OPENAI = {"chosen": "preferred_output", "rejected": "non_preferred_output"}
 REVERSED = "chosen_score is not above rejected_score; pairs follow the scores"
 NO_PROMPT = "missing, and chosen and rejected begin with no conversation that both have"
 
 
 def preference_row(record: Record) -> Row:
     """A row without an answer of its own whose `extra.candidates` are the two. Raises DataError."""
-    openai = record.value.get(OPENAI["chosen"]) is not None
-    columns = OPENAI if openai else {side: side for side in SIDES}
-    record = _openai(record) if openai else _swift(record)
-    sides = {side: _said(record, column, "assistant") for side, column in columns.items()}
+    record = _swift(record)
+    sides = {side: said_in(record, side, "assistant") for side in SIDES}
     row = _asked(record, sides)
     candidates = []
     for side, answers in sides.items():
         without_system = row.messages[1:] if row.messages[0].role == "system" else row.messages
         if answers[:-1] not in ((), row.messages, without_system):
             fix = "write one answer to the prompt, as text or one message of the assistant"
-            raise record.error(columns[side], "does not begin with the prompt", fix)
-        if answers[-1].role != "assistant":
-            raise record.error(columns[side], "does not end with an answer of the assistant")
+            raise record.error(side, "does not begin with the prompt", fix)
+        if not answers or answers[-1].role != "assistant":
+            raise record.error(side, "does not end with an answer of the assistant")
         score = record.maybe(SCORES[side], int, float)
         reward = SIDES[side] if score is None else float(score)
         candidates.append(_candidate(answers[-1], reward))
@@ -213,7 +198,7 @@ def preference_row(record: Record) -> Row:
         raise record.error("prompt", "ends with the assistant", "end it with a user message")
     if candidates[0]["reward"] <= candidates[1]["reward"]:
         record.remark(REVERSED)
-    own = {*columns.values(), *SCORES.values()}
+    own = {*SIDES, *SCORES.values()}
     extra = {key: value for key, value in row.extra.items() if key not in own}
     return replace(row, extra={**extra, CANDIDATES: candidates})
 
@@ -231,14 +216,6 @@ def candidate_message(candidate: Mapping[str, Any]) -> Message:
     return parse_message(Record(CANDIDATES, 0, {}), candidate[MESSAGE], MESSAGE)
 
 
-def _openai(record: Record) -> Record:
-    """The record with the messages and tools of OpenAI's `input` as columns."""
-    inputs = dict(record.need("input", dict))
-    value = {**record.value, **{k: inputs.pop(k, None) for k in ("messages", "tools")}}
-    value.pop("input")
-    return record.changed({**value, "input": inputs} if inputs else value)
-
-
 def _swift(record: Record) -> Record:
     """The record with TRL's columns in the place of ms-swift's."""
     whole, text = record.maybe("rejected_messages", list), record.maybe("rejected_response", str)
@@ -252,43 +229,13 @@ def _swift(record: Record) -> Record:
     return record.changed({**other, **pair})
 
 
-def _said(record: Record, field: str, role: Any) -> tuple[Message, ...]:
-    """The messages of a column; text is one of `role`."""
-    value = record.need(field, str, list, dict)
-    if isinstance(value, str):
-        return (Message(role, value),)
-    if not value:
-        raise record.error(field, "holds no messages")
-    listed = value if isinstance(value, list) else [value]
-    return tuple(_message(record, message, f"{field}[{i}]") for i, message in enumerate(listed))
-
-
-def _message(record: Record, value: Any, path: str) -> Message:
-    """A message in OpenAI's keys or ShareGPT's."""
-    if not isinstance(value, dict) or "from" not in value:
-        return parse_message(record, value, path)
-    role: Any = ROLES[message_role(record, value, path, tuple(ROLES), "from")]
-    text = record.typed(f"{path}.value", value.get("value"), str)
-    if role != CALLS:
-        return Message(role, text)
-    thought, calls = called(record, text, path)
-    return Message("assistant", thought, calls)
-
-
 def _asked(record: Record, sides: dict[str, tuple[Message, ...]]) -> Row:
     """The row of the prompt as it is written, else of what both answers begin with."""
     own = ("prompt", "messages", "tools", *SIDES, *SCORES.values())
     for field in ("prompt", "messages"):
         if record.value.get(field) is not None:
-            prompt = _said(record, field, "user")
+            prompt = said_in(record, field, "user")
             return chat_row(record, check_order(record, prompt, field), *own)
-    if record.value.get("conversations") is not None:
-        return hermes_row(record)
-    if record.value.get("instruction") is not None:
-        prompt = tuple(alpaca_prompt(record))
-        return chat_row(
-            record, check_order(record, prompt, "history"), "history", "instruction", "input", *own
-        )
     chosen, rejected = sides.values()
     prompt = chosen[:-1]
     if not prompt and all(isinstance(record.value[side], str) for side in sides):

@@ -1,5 +1,4 @@
-"""Reads results whose rows are answers: by columns that the user names, plain tables, and the
-completions that TRL and verl write during training.
+"""Reads results whose rows are answers: by columns that the user names, and plain tables.
 
 By columns named (JSONL, JSON arrays, CSV, parquet): a name with dots leads into tables and lists
 (`doc.id`, `traces.0.rewards.correct.score`); a column that has the dots in its own name comes
@@ -11,11 +10,6 @@ numbers the passes over the items, `output` has what the model wrote, `error` wh
 `cluster` the source of the item; every other column of numbers is a metric that can be named
 instead of `score`. An empty score is an abstention. `score` runs from 0 to 1, another metric as far
 as it goes.
-
-TRL's `log_completions` writes `completions/completions_STEP.parquet`: an item is its prompt, a
-repeat another row with it. verl writes `STEP.jsonl` into `trainer.validation_data_dir` or
-`rollout_data_dir`: an item is its prompt and ground truth, and of a conversation the last output is
-the answer, as in verl's own figures. Every column of numbers but step and advantage is a metric.
 """
 
 from collections import Counter
@@ -26,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.csv_files import CsvOptions, read_csv
-from assay.data.hashing import canonical_json, content_id
+from assay.data.hashing import content_id
 from assay.data.loaded import ABSENT, DataError, Record, at_path, sound
 from assay.data.results.foreign_result import (
     CLUSTER,
@@ -38,7 +32,6 @@ from assay.data.results.foreign_result import (
     read_objects,
     read_rows,
     results_of,
-    score,
     score_columns,
 )
 from assay.errors import Finding, finding, nearest
@@ -215,54 +208,3 @@ def _cells(row: Record) -> Mapping[str, Any]:
         else text
         for name, text in row.value.items()
     }
-
-
-TRL_KEYS = frozenset({"step", "prompt", "completion"})
-VERL_KEYS = frozenset({"input", "output", "score", "step"})
-NO_SCORES = (*TRL_KEYS, *VERL_KEYS - {SCORE}, "advantage", "mode", "gts", "uid")
-
-
-def read_trl(path: Path, cluster: str | None = None) -> list[Result]:
-    """One result for each reward function; `cluster` is the column of sources. Raises DataError."""
-    records = read_rows(path)
-    items = [content_id(record.need("prompt", str, list)) for record in records]
-    run = f"{path.absolute().parent.parent.name}/{path.stem}"
-    made = Result(run, str(path), "trl", "", (), higher_is_better=True)
-    completions = [record.maybe("completion", str, list) for record in records]
-    texts = [canonical_json(each) if isinstance(each, list) else each for each in completions]
-    return _of_training(made, items, records, texts, cluster)
-
-
-def read_verl(path: Path, cluster: str | None = None) -> list[Result]:
-    """One result for each metric; `cluster` is the column of sources. Raises DataError."""
-    # Lines whose `uid` is SAMPLE_SESSION_OUTPUT belong together, from the prompt to the answer.
-    sessions: dict[tuple[str, ...], tuple[Record, Record]] = {}
-    for record in read_objects(path):
-        uid = record.value.get("uid")
-        parts = uid.rsplit("_", 2) if isinstance(uid, str) else []
-        key = tuple(parts[:2]) if len(parts) == 3 else (record.origin,)
-        sessions[key] = (sessions.get(key, (record,))[0], record)
-    last = [record for _, record in sessions.values()]
-    for record in last:
-        if score(record, SCORE) is None and record.value[SCORE] is not None:
-            fix = "null means that an answer has no score"
-            raise record.error(SCORE, "malformed JSON: NaN is no number", fix)
-    made = Result(f"{path.absolute().parent.name}/{path.stem}", str(path), "verl", "", ())
-    firsts = [first for first, _ in sessions.values()]
-    items = [content_id([r.need("input", str), r.value.get("gts")]) for r in firsts]
-    texts = [record.maybe("output", str) for record in last]
-    return _of_training(made, items, last, texts, cluster)
-
-
-def _of_training(
-    made: Result,
-    items: Iterable[str],
-    records: Sequence[Record],
-    texts: Sequence[str | None],
-    cluster: str | None,
-) -> list[Result]:
-    """One result for each column of numbers; a repeat is another record of the same item."""
-    places = zip(records, numbered(items), texts, strict=True)
-    lines = [RecordLine(row, item, n, text, "", row.value) for row, (item, n), text in places]
-    names = score_columns(records, *NO_SCORES, cluster or CLUSTER)
-    return results_of(made, lines, {n: partial(score, name=n) for n in names}, cluster, "", "")

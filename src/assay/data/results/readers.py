@@ -11,8 +11,8 @@ from pathlib import Path
 from assay.data.files import whole_text
 from assay.data.json_files import HEAD_BYTES
 from assay.data.loaded import DataError
-from assay.data.results import bfcl_files, column_mapping, inspect_ai, lm_eval
-from assay.data.results.column_mapping import Columns, read_mapped
+from assay.data.results import bfcl_files, inspect_ai, lm_eval
+from assay.data.results.column_mapping import Columns, read_mapped, read_table
 from assay.data.results.foreign_result import (
     Result,
     read_columns,
@@ -28,12 +28,9 @@ READERS: Mapping[str, tuple[Reader, tuple[frozenset[str], ...]]] = {
     "lm-eval": (lm_eval.read, (lm_eval.KEYS,)),
     "inspect-ai": (inspect_ai.read, (inspect_ai.KEYS,)),
     "bfcl": (bfcl_files.read, (bfcl_files.SCORE_KEYS, bfcl_files.RESULT_KEYS)),
-    "verl": (column_mapping.read_verl, (column_mapping.VERL_KEYS,)),
-    "trl": (column_mapping.read_trl, (column_mapping.TRL_KEYS,)),
-    "table": (column_mapping.read_table, (frozenset({"item"}),)),
+    "table": (read_table, (frozenset({"item"}),)),
 }
-"""With the columns by which each format is known; the first that fits counts. TRL's are those of a
-parquet file: prime-rl writes the same into JSON lines beside much else."""
+"""With the columns by which each format is known; the first that fits counts."""
 
 LONGEST_NAME = 4096
 """Of a run, a benchmark or a metric of another tool; they hold settings and paths."""
@@ -95,7 +92,7 @@ def recognise(path: Path) -> str:
         raise InputError("is a binary file of no known format", file=path, fix=fix)
     columns = _columns(path)
     for name, (_, marks) in READERS.items():
-        if any(mark <= columns for mark in marks) and (name != "trl" or path.suffix == ".parquet"):
+        if any(mark <= columns for mark in marks):
             return name
     columns_text = ", ".join(sorted(columns)[:8]) or "nothing"
     fix = "name its columns with --item and --score; known are " + ", ".join(READERS)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import Record
-from assay.data.message_parts import media_type, read_image
+from assay.data.message_parts import images_in, media_type, read_image
 from assay.data.row import ImagePart, Message, Row, TextPart
 from assay.errors import InputError
 
@@ -39,7 +39,7 @@ class Demonstration:
     @property
     def images(self) -> tuple[str, ...]:
         """The sha256 of each of its images."""
-        return tuple(part.sha256 for part in self.question.parts if isinstance(part, ImagePart))
+        return tuple(part.sha256 for part in images_in([self.question]))
 
 
 @dataclass(frozen=True)

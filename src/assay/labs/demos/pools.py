@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.data.hashing import normalise_text
-from assay.data.row import ImagePart, Message, Row
+from assay.data.message_parts import images_in
+from assay.data.row import Message, Row
 from assay.errors import InputError, look_up
 from assay.labs.demos.demonstrations import (
     ANSWERS,
@@ -49,7 +50,7 @@ def image_features(messages: Sequence[Message], wheres: Sequence[str]) -> Featur
     """
     images, owners = [], []
     for n, (message, where) in enumerate(zip(messages, wheres, strict=True)):
-        own = [part for part in message.parts if isinstance(part, ImagePart)]
+        own = images_in([message])
         if not own:
             fix = "sample by text_similarity, or give the option images"
             raise InputError("the question has no image to be compared by", file=where, fix=fix)
@@ -161,8 +162,7 @@ def excluded_of(demonstrations: DemonstrationSet, queries: Sequence[Query]) -> l
 
 
 def _question(message: Message) -> tuple[str, ...]:
-    images = (part.sha256 for part in message.parts if isinstance(part, ImagePart))
-    return normalise_text(message.content), *images
+    return normalise_text(message.content), *(part.sha256 for part in images_in([message]))
 
 
 def right_answers(row: Row) -> list[int]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from assay.data.json_files import load_json
-from assay.data.row import ImagePart, Row
+from assay.data.message_parts import images_in
+from assay.data.row import Row
 from assay.errors import InputError
 from assay.labs.demos.demonstrations import ANSWERS, POOL
 from assay.labs.demos.outcomes import (
@@ -111,7 +112,7 @@ def query_entry(row: Row, number: int, candidates: Iterable[Candidate]) -> dict[
         "query": {
             "query_id": number,
             "question_id": row.id,
-            "image_id": next(_images(row), None),
+            "image_id": next((part.sha256 for part in images_in(row.prompt)), None),
             "question": row.prompt[-1].content,
             "gt_answers_raw": list(row.extra[ANSWERS]),
             "gt_answers_norm": [normalised(answer) for answer in row.extra[ANSWERS]],
@@ -119,10 +120,6 @@ def query_entry(row: Row, number: int, candidates: Iterable[Candidate]) -> dict[
         "candidate_pool_ids": list(row.extra[POOL]),
         "pointer_candidates": [_candidate_entry(row, each) for each in candidates],
     }
-
-
-def _images(row: Row) -> Iterator[str]:
-    return (part.sha256 for m in row.prompt for part in m.parts if isinstance(part, ImagePart))
 
 
 def _candidate_entry(row: Row, candidate: Candidate) -> dict[str, Any]:

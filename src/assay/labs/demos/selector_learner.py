@@ -26,8 +26,9 @@ from torch import Tensor, nn
 from assay.data.episode import Context, Turn
 from assay.data.files import atomic_write_text, expanded
 from assay.data.hashing import canonical_json, sha256_text
+from assay.data.message_parts import images_in
 from assay.data.renderings.rendering import Loss
-from assay.data.row import ImagePart, Message, Row
+from assay.data.row import Message, Row
 from assay.errors import InputError, RunFailure
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.checkpoint_reference import CheckpointReference
@@ -55,7 +56,7 @@ from assay.labs.demos.modules import (
     choice_of,
     make_selector,
 )
-from assay.models.adapt import Adaptation, freeze_matching, measure
+from assay.models.adapt import Adaptation, train_all, train_unfrozen
 from assay.models.embeddings import (
     PATH,
     combined,
@@ -264,7 +265,7 @@ class Features:
         vectors_ND = embed_texts([message.content for message in messages], self.encoder)
         if not encoder_named(self.encoder).images:
             return vectors_ND
-        shown = {n: images_of(message) for n, message in enumerate(messages)}
+        shown = {n: images_in([message]) for n, message in enumerate(messages)}
         pairs = [(n, image) for n, images in shown.items() for image in images]
         if not pairs:
             return vectors_ND
@@ -273,11 +274,6 @@ class Features:
         sums_ND = torch.zeros_like(vectors_ND).index_add(0, owner_M, vectors_MD)
         some_N = torch.tensor([bool(images) for images in shown.values()])
         return torch.where(some_N[:, None], combined(sums_ND, vectors_ND), vectors_ND)
-
-
-def images_of(message: Message) -> list[ImagePart]:
-    """The images of a message."""
-    return [part for part in message.parts if isinstance(part, ImagePart)]
 
 
 @dataclass(frozen=True)
@@ -306,7 +302,7 @@ class SelectorEncoder:
     def prompt(self, row: Row, question: Asked) -> SelectionContext:
         """The row's query and pool. Raises InputError for a row without."""
         table, query = self.features.table(set_of(row)), question.messages[-1]
-        images = [image.sha256 for image in images_of(query)]
+        images = [image.sha256 for image in images_in([query])]
         name = sha256_text(canonical_json([query.content, *images]))
         vector_D = self.features.query(query, name)
         pool = tuple(row.extra[POOL])
@@ -521,11 +517,7 @@ def adapt(module: nn.Module, kind: str, stage: StageSpec) -> Adaptation:
     Raises InputError for a pattern without a match, and where all is frozen.
     """
     if not isinstance(stage.adapt, FreezeAdapt):
-        module.requires_grad_(True)
-        return measure(module, "full", {})
+        return train_all(module)[1]
     named = NAMED_PATTERNS.get(kind, {})
     patterns = [each for name in stage.adapt.patterns for each in named.get(name, (name,))]
-    adaptation = measure(module, "freeze", freeze_matching(module, patterns))
-    if not adaptation.trainable:
-        raise InputError("every weight is frozen", field="adapt.patterns", fix="drop a pattern")
-    return adaptation
+    return train_unfrozen(module, patterns)[1]

@@ -5,7 +5,7 @@ every sign of the text has a meaning or the text is no expression (None). Integr
 are math-verify's to read. Nothing is evaluated that the text is not: names become symbols, never
 functions of Python.
 
-`both_orders` is math-verify's own verdict, which stands beside that of `judging`. Its timeouts rest
+`own_verdict` is math-verify's own verdict, which stands beside that of `judging`. Its timeouts rest
 on SIGALRM, which fails off the main thread, so they are off here; the worker's deadline takes their
 place. Never called in the lab's own process.
 """
@@ -24,38 +24,25 @@ from sympy import Rational
 EXTRACTORS = (LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig())
 
 
-def both_orders(gold: str, answer: str) -> tuple[bool | None, bool | None]:
-    """The verdict with the arguments as math-verify has them, (gold, answer), and with them
-    swapped; None where the gold cannot be read, or no reading of that order is equal and some
+def own_verdict(gold: str, answer: str) -> bool | None:
+    """math-verify's verdict; None where the gold cannot be read, or no reading is equal and some
     comparison broke off, for then it is not known that they differ."""
-    golds, answers = _read(gold), _read(answer)
-    if not golds:
-        return None, None
-    return _verdict(golds, answers), _verdict(answers, golds)
-
-
-def _verdict(golds: list[Any], answers: list[Any]) -> bool | None:
-    broken = False
-    for one, other in product(golds, answers):
+    golds, broken = _read(gold), False
+    for one, other in product(golds, _read(answer)):
         try:
             if verify(one, other, timeout_seconds=None, raise_on_error=True):
                 return True
         except Exception:
             broken = True
-    return None if broken else False
+    return None if broken or not golds else False
 
 
 def _read(text: str) -> list[Any]:
     return parse(text, EXTRACTORS, parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
 
 
-def is_read(text: str) -> bool:
-    """Whether math-verify reads anything in a text, be it as a text."""
-    return bool(_read(text))
-
-
 # Compiles math-verify's patterns and builds its grammar once in the worker, not in every call.
-both_orders(r"$\frac{1}{2}$", r"\boxed{0.5}")
+own_verdict(r"$\frac{1}{2}$", r"\boxed{0.5}")
 
 
 LONGEST = 2_000
@@ -182,7 +169,6 @@ class _Reader:
         return token.isalpha() or token in STARTS
 
     def power(self) -> Any:
-        start = self.token
         value = self.base()
         while self.token in ("^", "**", "!", "°"):
             mark = self.take()
@@ -196,8 +182,6 @@ class _Reader:
                 value = value ** self.argument()
                 if self.token in ("^", "**"):
                     raise SyntaxError
-        if start and start[0].isdigit() and self.token == "_":
-            raise SyntaxError
         return value
 
     def argument(self) -> Any:
@@ -322,8 +306,6 @@ def identical(one: Any, other: Any) -> bool:
     if one == other:
         return True
     symbols = sorted(one.free_symbols | other.free_symbols, key=str)
-    if not symbols:
-        return constant_gap(one, other)[0] == 0
     constant, small = sympy.Symbol("C"), sympy.Symbol("c")
     if constant in symbols and small in symbols:  # each calls it otherwise
         one, other = one.subs(small, constant), other.subs(small, constant)

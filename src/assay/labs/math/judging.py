@@ -32,10 +32,10 @@ from sympy import Rational
 
 from assay.labs.math import regions, sentences, units, written
 from assay.labs.math.expressions import (
-    both_orders,
     constant_gap,
     expression,
     identical,
+    own_verdict,
     proportional,
 )
 from assay.labs.math.sentences import delimited, number
@@ -55,9 +55,7 @@ class Ruling:
     """Whether it could be read as anything."""
     gold_read: bool = True
     math_verify: bool | None = None
-    swapped: bool | None = None
-    """math-verify's own verdicts on the two texts, in its order and swapped; None where it comes to
-    none."""
+    """math-verify's own verdict on the two texts; None where it comes to none."""
 
 
 Vector = tuple[str, list[str]]
@@ -72,23 +70,21 @@ def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
     The question tells what the letters of a choice stand for, and whether it asks for an order or a
     form.
     """
-    wanted, plain = plain_pair(gold, answer)
+    wanted, plain = _plain_pair(gold, answer)
     # Where that takes for ever, nothing can be judged.
     value_of(expression(written.as_latex(wanted)))
-    ruling = as_text(wanted, plain)
-    if ruling is not None:
-        return asdict(ruling)
+    if not wanted or not plain:
+        return asdict(Ruling(False, "text", answer_read=bool(plain), gold_read=bool(wanted)))
+    if written.same_text(wanted, plain):
+        return asdict(Ruling(True, "text"))
     ruling = _as_asked(wanted, plain, question)
     if not ruling.equal:
         ruling = _sentence(wanted, plain, question) or ruling
-    return with_own_verdicts(ruling, gold, answer)
-
-
-def as_text(gold: str, answer: str) -> Ruling | None:
-    """The ruling on two plain texts of which one is empty, or that read the same; else None."""
-    if not gold or not answer:
-        return Ruling(False, "text", answer_read=bool(answer), gold_read=bool(gold))
-    return Ruling(True, "text") if written.same_text(gold, answer) else None
+    try:
+        own = own_verdict(delimited(gold), delimited(answer))
+    except Exception:
+        own = None
+    return asdict(replace(ruling, math_verify=own))
 
 
 def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
@@ -120,7 +116,7 @@ def _as_asked(gold: str, answer: str, question: str) -> Ruling:
     return ruling
 
 
-def plain_pair(gold: str, answer: str) -> tuple[str, str]:
+def _plain_pair(gold: str, answer: str) -> tuple[str, str]:
     """Both as plain texts; 100,200,300 is a list where the other is one."""
     wanted, plain = written.plain(gold), written.plain(answer)
     if len(written.listed(plain)) > 1:
@@ -128,15 +124,6 @@ def plain_pair(gold: str, answer: str) -> tuple[str, str]:
     elif len(written.listed(wanted)) > 1:
         plain = written.plain(answer, thousands=False)
     return wanted, plain
-
-
-def with_own_verdicts(ruling: Ruling, gold: str, answer: str) -> dict[str, Any]:
-    """The ruling with math-verify's verdicts beside it, as JSON; where it raises, it has none."""
-    try:
-        own, swapped = both_orders(delimited(gold), delimited(answer))
-    except Exception:
-        own, swapped = None, None
-    return asdict(replace(ruling, math_verify=own, swapped=swapped))
 
 
 def rule(gold: str, answer: str) -> Ruling:
@@ -230,11 +217,11 @@ def _items(text: str) -> list[Item]:
         named = len(sides) > 1 and written.is_name(sides[0])
         name = written.fold(sides[0]) if named else ""
         value = sides[-1] if named and _holds(sides) else part
-        items += [(name, one) for one in signed(value)]
+        items += [(name, one) for one in _signed(value)]
     return items
 
 
-def signed(text: str) -> list[str]:
+def _signed(text: str) -> list[str]:
     r"""The two values of `a \pm b`; the text alone where it is none."""
     if r"\pm" not in text and r"\mp" not in text:
         return [text]

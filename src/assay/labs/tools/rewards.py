@@ -1,7 +1,7 @@
 """Rewards of tool calls: the published ones, made strict, and BFCL's checker as a reward.
 
 All are pure and read the completion as text, by the strict parser and without thoughts
-(`parsing.answer_of`) but for the reported ones. Parts are 0 or 1; `format` is worth `FORMAT_BONUS`
+(`parsing.answer_of`). Parts are 0 or 1; `format` is worth `FORMAT_BONUS`
 in the fine-grained rewards only.
 
   reward               full   rule
@@ -10,8 +10,6 @@ in the fine-grained rewards only.
   strict_binary        1.0    1 if both tags occur and the calls equal the gold calls
   strict_binary_think  1.0    strict_binary of the text after the last "</think>" + empty line;
                               0 without one. A `<think>` that the prompt prefilled is not asked for
-  *_as_reported               the last three with the report's comparison (`comparison`) and parser,
-                              which never score a row whose gold answer calls nothing
 
 Where the gold answer calls nothing, the right answer is text without any call: not blank, and no
 `<tool_call>` tag, as rewarding a broken call would teach to break it. Its format part is the same.
@@ -45,9 +43,7 @@ from assay.labs.tools.parsing import (
     THINK_END,
     TextCalls,
     answer_of,
-    blocks,
     call_text,
-    decode,
     parse_strict,
 )
 
@@ -120,34 +116,8 @@ def same_calls(first: Iterable[ToolCall], second: Iterable[ToolCall]) -> bool:
     return Counter(map(_canonical, first)) == Counter(map(_canonical, second))
 
 
-def same_as_reported(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    """Whether two lists of decoded blocks are equal once dicts and lists are frozen sets.
-
-    Source: hardtry, src/hardtry/rl/reward_fn.py, compare_parsed_content.
-    """
-    return Counter(map(_frozen, first)) == Counter(map(_frozen, second))
-
-
-def reported_blocks(text: str) -> list[Any]:
-    """The blocks of `text` decoded; one that does not decode is kept as text (same source)."""
-    return [_decoded_or_text(body) for body in blocks(text)[0]]
-
-
 def _canonical(call: ToolCall) -> str:
     return json.dumps([call.name, dict(call.arguments)], sort_keys=True)
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, dict):
-        return frozenset((key, _frozen(item)) for key, item in value.items())
-    return frozenset(map(_frozen, value)) if isinstance(value, list) else value
-
-
-def _decoded_or_text(body: str) -> Any:
-    try:
-        return decode(body)
-    except ValueError:
-        return body
 
 
 FORMAT_BONUS = 0.1
@@ -187,13 +157,7 @@ def judge_strict(row: Row, text: str) -> tuple[bool, bool]:
     if not gold:
         plain = bool(text.strip()) and parsed.error == "no_call"
         return plain, plain
-    return _both_tags(text), not parsed.error and same_calls(parsed.calls, gold)
-
-
-def judge_as_reported(row: Row, text: str) -> tuple[bool, bool]:
-    """Format and calls as the report's rewards judge them."""
-    answer, gold = reported_blocks(text), reported_blocks(gold_text(row))
-    return _both_tags(text), bool(answer) and same_as_reported(answer, gold)
+    return both_tags(text), not parsed.error and same_calls(parsed.calls, gold)
 
 
 def fine_grained(row: Row, completion: Completion, judge: Judge = judge_strict) -> Reward:
@@ -213,21 +177,6 @@ def strict_binary_think(row: Row, completion: Completion, judge: Judge = judge_s
     _, end, answer = completion.text.rpartition(THOUGHT_END)
     form, calls = judge(row, answer) if end else (False, False)
     return Reward(float(form and calls), {**_parts(form, calls), "think": float(bool(end))})
-
-
-def fine_grained_as_reported(row: Row, completion: Completion) -> Reward:
-    """`fine_grained` with the report's comparison."""
-    return fine_grained(row, completion, judge_as_reported)
-
-
-def strict_binary_as_reported(row: Row, completion: Completion) -> Reward:
-    """`strict_binary` with the report's comparison."""
-    return strict_binary(row, completion, judge_as_reported)
-
-
-def strict_binary_think_as_reported(row: Row, completion: Completion) -> Reward:
-    """`strict_binary_think` with the report's comparison."""
-    return strict_binary_think(row, completion, judge_as_reported)
 
 
 def ast(row: Row, completion: Completion, parse: Parser = parse_strict) -> Reward:
@@ -264,7 +213,8 @@ def _checked(row: Row, text: str, parse: Parser) -> tuple[TextCalls, AstVerdict]
     return parsed, ast_check(row, parsed.calls)
 
 
-def _both_tags(text: str) -> bool:
+def both_tags(text: str) -> bool:
+    """Whether a call is opened and closed somewhere."""
     return OPEN in text and CLOSE in text
 
 
@@ -275,16 +225,10 @@ def _parts(form: bool, calls: bool) -> dict[str, float]:
 REWARDS = {
     "ast": ast,
     "fine_grained": fine_grained,
-    "fine_grained_as_reported": fine_grained_as_reported,
     "strict_binary": strict_binary,
-    "strict_binary_as_reported": strict_binary_as_reported,
     "strict_binary_think": strict_binary_think,
-    "strict_binary_think_as_reported": strict_binary_think_as_reported,
 }
-REWARD_MAXIMUM = {
-    "fine_grained": 1.0 + FORMAT_BONUS,
-    "fine_grained_as_reported": 1.0 + FORMAT_BONUS,
-}
+REWARD_MAXIMUM = {"fine_grained": 1.0 + FORMAT_BONUS}
 
 
 RELEVANCE = ("irrelevance", "live_irrelevance", "live_relevance")

@@ -1,6 +1,6 @@
 """The world of a workflow program: what it is run in, inside the sandbox.
 
-`run_workflow` is the function of a `sandbox.pool.ProgramPool`. The program finds AFlow's interface
+`run_workflow` is the function of a `sandbox.pool.WorkerPool`. The program finds AFlow's interface
 (github.com/FoundationAgents/AFlow: `class Workflow(name, llm_config, dataset)`, operators built
 from an LLM, `create_llm_instance`, `get_usage_summary`), and every operator's call is a question to
 the lab. Modules of AFlow's repository that published programs import are stand-ins.

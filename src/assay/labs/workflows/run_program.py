@@ -30,7 +30,7 @@ from assay.labs.workflows.programs.validate import validate
 from assay.sandbox.isolation import Mode, chosen_isolation
 from assay.sandbox.limits import CallLimits, Limits
 from assay.sandbox.limits import CallOutcome as Returned
-from assay.sandbox.pool import ProgramPool, WorkerPool
+from assay.sandbox.pool import WorkerPool
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel
 from assay.tasks.judge_reward import Pair
 
@@ -135,9 +135,9 @@ class Attempt:
 
 
 @cache
-def _programs(isolation: Mode, calls: int) -> ProgramPool:
+def _programs(isolation: Mode, calls: int) -> WorkerPool:
     limits = CallLimits(calls=calls)
-    pool = ProgramPool(INSIDE, AT_ONCE, PROGRAM_LIMITS, isolation, calls=limits)
+    pool = WorkerPool(INSIDE, AT_ONCE, PROGRAM_LIMITS, isolation, calls=limits)
     atexit.register(pool.close)
     return pool
 

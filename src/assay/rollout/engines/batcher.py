@@ -59,11 +59,6 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, name="assay-sampling", daemon=True)
         self._thread.start()
 
-    @property
-    def open_jobs(self) -> int:
-        """Completions that wait or are sampled."""
-        return len(self._open)
-
     def submit(self, job: SamplingJob) -> None:
         """Queue a job; `job.done` gets its turn, or the exception that sampling raised."""
         self._open.add(job)

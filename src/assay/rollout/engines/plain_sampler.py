@@ -20,10 +20,10 @@ from assay.data.episode import Context, Turn, tokens_of
 from assay.errors import RunFailure
 from assay.models.matmul import moved
 from assay.models.plain_forward import alike, causal_of, logits_from, probe_tokens, score_padded
-from assay.models.scoring import distinct, evaluating
+from assay.models.scoring import evaluating
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.rollout.engines.cpu.kv_cache import Drawing, nothing_drawn
-from assay.rollout.engines.cpu.sampler import DrawJob, Group, Watch, job_of, take
+from assay.rollout.engines.cpu.sampler import DrawJob, Group, Watch, equal_groups, job_of, take
 from assay.rollout.token_choice import draw_with_moments, uniforms
 
 CACHES = ("past_key_values", "cache_params")
@@ -315,12 +315,7 @@ def stopped(actions: Sequence[int], ends: frozenset[int], stop: Stop | None) -> 
 
 def batched(contexts: Sequence[tuple[int, ...]], padded: bool, most: int) -> Iterator[list[Group]]:
     """Groups of equal contexts, together as far as they may be and as `most` rows allow."""
-    groups = [
-        (context, members[first : first + most])
-        for context, members in distinct(contexts).items()
-        for first in range(0, len(members), most)
-    ]
-    groups.sort(key=lambda group: len(group[0]))
+    groups = sorted(equal_groups(contexts, most), key=lambda group: len(group[0]))
     batch: list[Group] = []
     for group in groups:
         rows = sum(len(members) for _, members in batch) + len(group[1])

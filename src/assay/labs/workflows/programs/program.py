@@ -102,7 +102,6 @@ def unreadable(code: str, line: int, problem: str) -> InputError:
 class Program:
     """A parsed program and the meaning of its names."""
 
-    tree: ast.Module
     nodes: tuple[ast.AST, ...]
     """All statements, expressions and the like, parents before children."""
     below: Mapping[ast.AST, list[ast.AST]]
@@ -184,7 +183,7 @@ def read_program(source: str) -> Program:
     # The compiler alone refuses `return` outside of a function and the like. Nothing is run.
     _python(lambda: compile(tree, FILE, "exec", dont_inherit=True))
     classes = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == CLASS]
-    bare = Program(tree, nodes, below, parents, owners, classes[-1] if classes else None,
+    bare = Program(nodes, below, parents, owners, classes[-1] if classes else None,
         selves={}, assigned={}, imported={}, bound=frozenset(), held={})  # fmt: skip
     bare = replace(bare, selves=_selves(bare))
     assigned: dict[Place, list[ast.AST | None]] = {}

@@ -19,14 +19,14 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import NoReturn
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from assay.data.episode import Context, Ended, Turn, tokens_of
+from assay.data.episode import Context, Turn, tokens_of
 from assay.models.inference import InferenceModel, inference_model
 from assay.models.matmul import moved
 from assay.models.scoring import distinct
@@ -117,7 +117,8 @@ def sample_turns(
     decode = decoder(model)
     turns: dict[int, Turn] = {}
     with torch.no_grad():
-        queue = deque(queued(contexts))
+        groups = equal_groups(contexts, ROWS)
+        queue = deque(sorted(groups, key=lambda group: -len(group[0])))
         if not queue:
             return [], 0
         prompts = CachedPrompts(model, contexts, conversations)
@@ -132,14 +133,13 @@ def sample_turns(
     return [turns[n] for n in range(len(contexts))], prompts.prefilled
 
 
-def queued(contexts: Sequence[tuple[int, ...]]) -> list[Group]:
-    """Groups of at most ROWS equal contexts, the longest context first."""
-    groups = [
-        (context, members[first : first + ROWS])
+def equal_groups(contexts: Sequence[tuple[int, ...]], most: int) -> list[Group]:
+    """Groups of at most so many equal contexts."""
+    return [
+        (context, members[first : first + most])
         for context, members in distinct(contexts).items()
-        for first in range(0, len(members), ROWS)
+        for first in range(0, len(members), most)
     ]
-    return sorted(groups, key=lambda group: -len(group[0]))
 
 
 def start(
@@ -316,7 +316,7 @@ def sample_side_by_side(
         # Before forking: torch's thread pool does not survive a fork.
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
-        others = [stack.enter_context(forked(sample, part, contexts)) for part in parts[1:]]
+        others = [stack.enter_context(forked(sample, part)) for part in parts[1:]]
         shares = [sample(parts[0])]
         for part, result in zip(parts[1:], others, strict=True):
             shares.append(result() or sample(part))
@@ -343,7 +343,7 @@ def dealt(contexts: Sequence[tuple[int, ...]], processes: int) -> list[list[int]
 
 @contextmanager
 def forked(
-    sample: Sample, part: Sequence[int], contexts: Sequence[tuple[int, ...]]
+    sample: Sample, part: Sequence[int]
 ) -> Iterator[Callable[[], tuple[list[Turn], int] | None]]:
     """A process that samples a part; gives what waits for its result, None where it failed.
 
@@ -360,7 +360,7 @@ def forked(
     os.close(writing)
     try:
         with os.fdopen(reading, "rb") as pipe:
-            yield lambda: _result(pipe.read(), part, contexts)
+            yield lambda: _result(pipe.read())
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -373,10 +373,7 @@ def _work(sample: Sample, part: Sequence[int], writing: int, parent: int) -> NoR
         process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             turns, prefilled = sample(part)
-            lines = [
-                [t.actions, t.behaviour_logps, t.ended, t.policy_version, t.entropies, t.variances]
-                for t in turns
-            ]
+            lines = [[getattr(turn, each.name) for each in fields(turn)] for turn in turns]
             with os.fdopen(writing, "wb") as pipe:
                 pipe.write(json.dumps([lines, prefilled]).encode())
     finally:
@@ -384,29 +381,17 @@ def _work(sample: Sample, part: Sequence[int], writing: int, parent: int) -> NoR
         os._exit(0)
 
 
-def _result(
-    text: bytes, part: Sequence[int], contexts: Sequence[tuple[int, ...]]
-) -> tuple[list[Turn], int] | None:
+def _result(text: bytes) -> tuple[list[Turn], int] | None:
     """What a process sent; None where it ended before all was sent."""
     try:
         lines, prefilled = json.loads(text)
     except ValueError:
         return None
-    turns = [_turn(contexts[place], *one) for place, one in zip(part, lines, strict=True)]
+    turns = []
+    for line in lines:
+        values: list[Any] = [tuple(value) if isinstance(value, list) else value for value in line]
+        turns.append(Turn(*values))
     return turns, prefilled
-
-
-def _turn(
-    context: tuple[int, ...],
-    actions: list[int],
-    logps: list[float],
-    ended: Ended,
-    version: int,
-    *moments: list[float] | None,
-) -> Turn:
-    mask = (True,) * len(actions)
-    known = [None if values is None else tuple(values) for values in moments]
-    return Turn(context, tuple(actions), mask, tuple(logps), ended, version, *known)
 
 
 class LocalSampler:

@@ -29,25 +29,12 @@ from assay.data.renderings.hermes import think_text
 from assay.data.tools import function_of
 
 TYPES = {
-    "dict": "object",
-    "hashmap": "object",
-    "hashtable": "object",
-    "float": "number",
-    "double": "number",
-    "int": "integer",
-    "byte": "integer",
-    "short": "integer",
-    "long": "integer",
-    "bigint": "integer",
+    **dict.fromkeys(("dict", "hashmap", "hashtable"), "object"),
+    **dict.fromkeys(("float", "double"), "number"),
+    **dict.fromkeys(("int", "byte", "short", "long", "bigint"), "integer"),
+    **dict.fromkeys(("str", "char", "any"), "string"),
+    **dict.fromkeys(("list", "tuple", "arraylist", "queue", "stack"), "array"),
     "bool": "boolean",
-    "str": "string",
-    "char": "string",
-    "any": "string",
-    "list": "array",
-    "tuple": "array",
-    "arraylist": "array",
-    "queue": "array",
-    "stack": "array",
 }
 """Words of other languages for JSON Schema's types, as BFCL maps them (GORILLA_TO_OPENAPI)."""
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
