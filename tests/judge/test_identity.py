@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from assay.judge.identity import (
     contradictory_answers,
     fallback_contradiction,
+    impossible_share,
     loss_parts,
     same_answers,
 )
@@ -88,6 +89,13 @@ def test_no_fallback_beside_errors_that_cause_one_is_a_contradiction():
     steps = [{"fallback_count": 0, "api_errors": 2}, {"fallback_count": 0, "api_errors": 0}]
     found = english(fallback_contradiction(steps))
     assert "api_errors 2" in found.evidence
+
+
+def test_a_share_outside_its_range_is_found():
+    assert impossible_share([{"signal_share": 0.0, "truncated_share": 1.0}]) is None
+    found = english(impossible_share([{"step": 7, "truncated_share": 1.2}]))
+    assert "truncated_share is 1.2 at step 7" in found.evidence
+    assert impossible_share([{"clip_low_share": -0.1}]) is not None
 
 
 def test_an_answer_cannot_be_right_and_wrong():

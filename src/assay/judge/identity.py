@@ -5,7 +5,7 @@ weights.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from assay.errors import Finding, finding
@@ -156,7 +156,33 @@ def fallback_contradiction(metrics: Metrics) -> Finding | None:
     return finding("fallback_contradiction", "error", template=template, **counts)
 
 
-IDENTITY_RULES = (loss_parts, fallback_contradiction)
+def impossible_share(metrics: Metrics) -> Finding | None:
+    """A share below 0 or above 1."""
+    for step in metrics:
+        for key, value in step.items():
+            if key.endswith("_share") and _finite(value) and not 0 <= value <= 1 + 1e-6:
+                step_number = step.get("step", "?")
+                value = f"{value:g}"
+                return finding("impossible_share", "error", key=key, value=value, step=step_number)
+    return None
+
+
+def signal_without_spread(metrics: Metrics) -> Finding | None:
+    """Groups with signal where every reward of the step was the same."""
+    wrong = [
+        step
+        for step in metrics
+        if (step.get("signal_share") or 0) > 0 and step.get("reward_std") == 0
+    ]
+    if not wrong:
+        return None
+    first = wrong[0].get("step", "?")
+    return finding("signal_without_spread", "error", count=len(wrong), step=first)
+
+
+IDENTITY_RULES: tuple[Callable[[Metrics], Finding | None], ...] = (
+    *(loss_parts, fallback_contradiction, impossible_share, signal_without_spread),
+)
 """Rules over the metrics of one stage; `health_checks` applies them too."""
 
 
