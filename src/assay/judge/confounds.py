@@ -138,7 +138,9 @@ def differences(
 
     def kind_of(path: Path) -> Kind:
         known = next((kind for kind, prefixes in meanings if _covered(path, prefixes)), None)
-        return known or ("follows" if _explained(path, paths) else "confound")
+        if known is None:
+            known = "follows" if _explained(path, paths) else "confound"
+        return known
 
     return [
         Confound(".".join(p), left.get(p, ABSENT), right.get(p, ABSENT), kind_of(p)) for p in paths

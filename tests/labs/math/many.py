@@ -7,7 +7,7 @@ from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
-from assay.labs.math import judging
+from assay.labs.math import judging, olympiadbench_judge
 from assay.labs.math.expressions import own_verdict
 from assay.labs.math.rewards import accuracy
 from assay.labs.math.sentences import delimited
@@ -38,6 +38,7 @@ FUNCTIONS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "ruled": ruled,
     "own": own,
     "alone": alone,
+    "olympiad": olympiadbench_judge.judge,
 }
 RAISED = CallOutcome(failure="exception", why="raised")
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from assay.data.episode import Completion, Reward
 from assay.data.hub_rows import HubSet
 from assay.data.loaded import Record
 from assay.errors import InputError
 from assay.labs.math import task
-from assay.labs.math.rewards import gold_answer
+from assay.labs.math.rewards import allowed_errors, gold_answer, olympiad_accuracy
 from assay.tasks import task as tasks
 from assay.tasks.task import BenchmarkOptions
 
@@ -33,6 +34,18 @@ def test_a_benchmark_holds_every_item_of_its_file(shared: Path, name: str) -> No
     assert len(benchmark.items) == count and gold_answer(benchmark.items[0]) == first
     assert benchmark.options["path"] == f"data/math/{file}.jsonl"
     assert "math-verify 0.9.0" in benchmark.checker
+
+
+def test_olympiadbench_is_judged_by_its_own_rules_with_the_tolerance_of_the_row(
+    shared: Path,
+) -> None:
+    benchmark = made("math/olympiadbench", shared, path="data/math/olympiadbench.jsonl")
+    assert benchmark.score is olympiad_accuracy and "OlympiadBench" in benchmark.checker
+    (loose,) = [item for item in benchmark.items if allowed_errors(item)]
+    asked = olympiad_accuracy.ask(loose, Completion(r"\boxed{4.3\%}"))
+    assert not isinstance(asked, Reward)
+    assert (asked["gold"], asked["tolerances"], asked["unit"]) == ("4.2", [0.1], "%")
+    assert any(item.extra["is_multiple_answer"] for item in benchmark.items)
 
 
 def test_the_usual_data_set_of_the_hub_needs_no_split(monkeypatch: pytest.MonkeyPatch) -> None:

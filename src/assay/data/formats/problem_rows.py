@@ -93,8 +93,8 @@ def math_problem_row(record: Record, columns: tuple[str, ...]) -> Row:
 
 
 def olympiad_row(record: Record) -> Row:
-    """A row whose gold is the text of all final answers, each behind a space where there are
-    several, so that 100,200 is two.
+    """A row whose gold is the text of all final answers; `extra` keeps what its judge reads:
+    `error` (the tolerance), `unit`, `answer_type`, `is_multiple_answer`, and `subfield`.
 
     Raises DataError, also for a question with images.
     """
@@ -105,8 +105,6 @@ def olympiad_row(record: Record) -> Row:
     if not finals:
         raise record.error("final_answer", "is empty", "leave theorems to prove out")
     gold = ", ".join(record.typed(f"final_answer[{n}]", each, str) for n, each in enumerate(finals))
-    if record.maybe("is_multiple_answer", bool):
-        gold = gold.replace(",", ", ")
     solutions = record.maybe("solution", list) or [gold]
     first = record.typed("solution[0]", solutions[0], str)
     parts = (record.maybe("context", str), record.need("question", str))

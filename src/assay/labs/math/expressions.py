@@ -41,6 +41,11 @@ def _read(text: str) -> list[Any]:
     return parse(text, EXTRACTORS, parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
 
 
+def is_read(text: str) -> bool:
+    """Whether math-verify reads anything in a text, be it as a text."""
+    return bool(_read(text))
+
+
 # Compiles math-verify's patterns and builds its grammar once in the worker, not in every call.
 own_verdict(r"$\frac{1}{2}$", r"\boxed{0.5}")
 

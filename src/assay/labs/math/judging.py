@@ -70,21 +70,23 @@ def judge(gold: str, answer: str, question: str = "") -> dict[str, Any]:
     The question tells what the letters of a choice stand for, and whether it asks for an order or a
     form.
     """
-    wanted, plain = _plain_pair(gold, answer)
+    wanted, plain = plain_pair(gold, answer)
     # Where that takes for ever, nothing can be judged.
     value_of(expression(written.as_latex(wanted)))
-    if not wanted or not plain:
-        return asdict(Ruling(False, "text", answer_read=bool(plain), gold_read=bool(wanted)))
-    if written.same_text(wanted, plain):
-        return asdict(Ruling(True, "text"))
+    ruling = as_text(wanted, plain)
+    if ruling is not None:
+        return asdict(ruling)
     ruling = _as_asked(wanted, plain, question)
     if not ruling.equal:
         ruling = _sentence(wanted, plain, question) or ruling
-    try:
-        own = own_verdict(delimited(gold), delimited(answer))
-    except Exception:
-        own = None
-    return asdict(replace(ruling, math_verify=own))
+    return with_own_verdict(ruling, gold, answer)
+
+
+def as_text(gold: str, answer: str) -> Ruling | None:
+    """The ruling on two plain texts of which one is empty, or that read the same; else None."""
+    if not gold or not answer:
+        return Ruling(False, "text", answer_read=bool(answer), gold_read=bool(gold))
+    return Ruling(True, "text") if written.same_text(gold, answer) else None
 
 
 def _sentence(gold: str, answer: str, question: str) -> Ruling | None:
@@ -116,7 +118,7 @@ def _as_asked(gold: str, answer: str, question: str) -> Ruling:
     return ruling
 
 
-def _plain_pair(gold: str, answer: str) -> tuple[str, str]:
+def plain_pair(gold: str, answer: str) -> tuple[str, str]:
     """Both as plain texts; 100,200,300 is a list where the other is one."""
     wanted, plain = written.plain(gold), written.plain(answer)
     if len(written.listed(plain)) > 1:
@@ -124,6 +126,15 @@ def _plain_pair(gold: str, answer: str) -> tuple[str, str]:
     elif len(written.listed(wanted)) > 1:
         plain = written.plain(answer, thousands=False)
     return wanted, plain
+
+
+def with_own_verdict(ruling: Ruling, gold: str, answer: str) -> dict[str, Any]:
+    """The ruling with math-verify's verdict beside it, as JSON; where it raises, it has none."""
+    try:
+        own = own_verdict(delimited(gold), delimited(answer))
+    except Exception:
+        own = None
+    return asdict(replace(ruling, math_verify=own))
 
 
 def rule(gold: str, answer: str) -> Ruling:
@@ -217,11 +228,11 @@ def _items(text: str) -> list[Item]:
         named = len(sides) > 1 and written.is_name(sides[0])
         name = written.fold(sides[0]) if named else ""
         value = sides[-1] if named and _holds(sides) else part
-        items += [(name, one) for one in _signed(value)]
+        items += [(name, one) for one in signed(value)]
     return items
 
 
-def _signed(text: str) -> list[str]:
+def signed(text: str) -> list[str]:
     r"""The two values of `a \pm b`; the text alone where it is none."""
     if r"\pm" not in text and r"\mp" not in text:
         return [text]

@@ -5,6 +5,7 @@ that makes the worker give up is a wrong answer (`tasks.no_verdict`).
 
   reward              full   rule
   accuracy            1.0    the final answer equals the gold answer
+  olympiad            1.0    the same by OlympiadBench's rules, with a row's tolerance and unit
   cosine              1.0    accuracy by length: 0.5 to 1 if right, -1 to -0.5 if wrong, 1024 tokens
   think_format        1.0    `tasks.text_rewards`; says nothing about the answer
   repetition          0.0    `tasks.text_rewards`, trigrams, down to -1
@@ -24,6 +25,7 @@ from assay.tasks.task import RewardFunction
 from assay.tasks.text_rewards import CLOSE, OPEN, cosine_scaled, repetition_penalty, think_format
 
 JUDGE = "assay.labs.math.judging:judge"
+OLYMPIAD_JUDGE = "assay.labs.math.olympiadbench_judge:judge"
 LONGEST_ANSWER = 10_000
 """Characters; a longer final answer is not read, unless the gold answer is as long."""
 
@@ -148,8 +150,39 @@ accuracy = WorkerReward(
 """1 when the final answer equals the gold answer, else 0."""
 
 
+def _ask_olympiad(row: Row, completion: Completion) -> Reward | Mapping[str, Any]:
+    try:
+        tolerances = allowed_errors(row)
+    except ValueError:
+        return Reward(None, why=f"the row's `error` is no tolerance: {row.extra.get('error')!r}")
+    question = ask_accuracy(row, completion)
+    several = bool(row.extra.get("is_multiple_answer"))
+    if isinstance(question, Reward):
+        wrong = question.outcome == WRONG
+        # Equal or not as plain numbers, they may be lists, or within a tolerance.
+        if not (wrong and tolerances) and not (several and (wrong or question.outcome == RIGHT)):
+            return question
+    unit = str(row.extra.get("unit") or "")
+    texts = {"gold": gold_answer(row), "answer": answer_of(completion) or ""}
+    return {**texts, "tolerances": tolerances, "unit": unit, "several": several}
+
+
+def allowed_errors(row: Row) -> list[float | None]:
+    """The absolute tolerances in a row's `error`, such as "1e-1" or "1e-3,1e-2"; None for the
+    judge's own. Raises ValueError."""
+    parts = str(row.extra.get("error") or "").split(",")
+    return [float(part) if part.strip() else None for part in parts] if any(parts) else []
+
+
+olympiad_accuracy = replace(accuracy, worker=OLYMPIAD_JUDGE, ask=_ask_olympiad)
+"""1 when the final answer equals the gold answer by OlympiadBench's rules, else 0.
+
+A row's `extra` may hold `error`, `unit` and `is_multiple_answer` as in OlympiadBench's files.
+"""
+
 REWARDS: Mapping[str, RewardFunction] = {
     "accuracy": accuracy,
+    "olympiad": olympiad_accuracy,
     "cosine": cosine_scaled(accuracy, max_length=1024),
     "think_format": think_format,
     "repetition": repetition_penalty(),

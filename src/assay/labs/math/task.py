@@ -26,24 +26,29 @@ from assay.labs.math.rewards import (
     RULES,
     accuracy,
     gold_answer,
+    olympiad_accuracy,
 )
 from assay.tasks.task import (
     BaseTask,
     Benchmark,
     BenchmarkMaker,
     BenchmarkOptions,
+    RewardFunction,
     moved,
 )
 
 ASDIV = "experiments/math/asdiv.py"
+RULED = f"math rules {RULES}"
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """How the questions of a benchmark are laid out, and where they are usually found."""
+    """How the questions of a benchmark are laid out, where they are usually found, who judges."""
 
     format: str
     hub: HubSet | None = None
+    judge: RewardFunction = accuracy
+    checker: str = RULED
 
 
 PUBLISHED: Mapping[str, Published] = {
@@ -51,7 +56,10 @@ PUBLISHED: Mapping[str, Published] = {
     "math/math500": Published("math", HubSet("HuggingFaceH4/MATH-500", split="test")),
     "math/amc23": Published("math", HubSet("math-ai/amc23", split="test")),
     "math/olympiadbench": Published(
-        "olympiadbench", HubSet("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", "train")
+        "olympiadbench",
+        HubSet("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", "train"),
+        olympiad_accuracy,
+        f"OlympiadBench's rules, {RULED}",
     ),
     "math/union": Published("math_union"),
 }
@@ -78,20 +86,20 @@ def published(name: str, options: BenchmarkOptions) -> Benchmark:
     return Benchmark(
         name=name,
         items=_of_source(read(usual, chosen, options.root), chosen["source"]),
-        score=accuracy,
-        checker=checked_by(),
+        score=usual.judge,
+        checker=checked_by(usual.checker),
         # What is not said leaves no trace, so that older records keep their name.
         options={option: value for option, value in chosen.items() if value},
     )
 
 
-def checked_by() -> str:
-    """The checker with the version of what it builds on, for fingerprints; without it items can be
+def checked_by(rules: str) -> str:
+    """A checker with the version of what it builds on, for fingerprints; without it items can be
     read and none judged."""
     try:
-        return f"math rules {RULES} over math-verify {version('math-verify')}"
+        return f"{rules} over math-verify {version('math-verify')}"
     except PackageNotFoundError:
-        return f"math rules {RULES} over math-verify, which is not installed"
+        return f"{rules} over math-verify, which is not installed"
 
 
 def _of_file(usual: Published, chosen: Mapping[str, Any], root: Path) -> Iterator[Row]:
