@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from assay.errors import InputError
 from assay.models import lora
 from assay.models.adapt import train_lora, train_unfrozen
-from assay.models.lora import LoraOptions, PackedLora, adapter_free
+from assay.models.lora import LoraOptions, PackedLora
 from tests.models.adapters import adapted as with_adapter
 from tests.models.folders import tiny_model
 
@@ -69,7 +69,7 @@ def test_without_the_adapter_the_model_is_the_base_and_training_goes_on_after() 
     model = trained_lora()
     adapted = logits(model)
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
-    with adapter_free(model):
+    with model.disable_adapter():
         assert torch.equal(logits(model), base)
     assert torch.equal(logits(model), adapted)
     assert not torch.allclose(adapted, base, atol=1e-3)

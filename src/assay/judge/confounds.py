@@ -131,25 +131,28 @@ def differences(
         if left.get(path, ABSENT) != right.get(path, ABSENT)
         and not (_only_empty(path, left, right) or _only_empty(path, right, left))
     ]
-    meanings: tuple[tuple[Kind, Sequence[str]], ...] = (
-        *(("declared", vary), ("tested", tested), ("allowed", allow), ("warning", WARNED)),
-        ("note", (*NOTES, *notes)),
-    )
+    meanings: dict[Kind, Sequence[str]] = {
+        "declared": vary,
+        "tested": tested,
+        "allowed": allow,
+        "warning": WARNED,
+        "note": (*NOTES, *notes),
+    }
 
     def kind_of(path: Path) -> Kind:
-        known = next((kind for kind, prefixes in meanings if _covered(path, prefixes)), None)
-        if known is None:
-            known = "follows" if _explained(path, paths) else "confound"
-        return known
+        for kind, prefixes in meanings.items():
+            if _covered(path, prefixes):
+                return kind
+        return "follows" if _explained(path, paths) else "confound"
 
     return [
         Confound(".".join(p), left.get(p, ABSENT), right.get(p, ABSENT), kind_of(p)) for p in paths
     ]
 
 
-def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a nested table by dotted path; an empty table is a value."""
-    return {".".join(path): value for path, value in _leaves(table)}
+def leaf_paths(table: Mapping[str, Any]) -> set[str]:
+    """The dotted paths of all values of a nested table."""
+    return {".".join(path) for path, _ in _leaves(table)}
 
 
 def idle(prefixes: Sequence[str], confounds: Sequence[Confound]) -> list[str]:

@@ -11,8 +11,6 @@ import functools
 import hashlib
 import inspect
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -262,13 +260,6 @@ def reads_weight(model: PreTrainedModel, owner: str, name: str) -> bool:
     code = source_of(type(model.get_submodule(owner)))
     # Bloom reads slices, only where it imitates tensor parallelism.
     return bool(re.search(rf"\bself\.{name}\.weight\b(?!\.(dtype|device|shape)|\[)", code))
-
-
-@contextmanager
-def adapter_free(model: PeftModel) -> Iterator[None]:
-    """Inside, the model answers as if it had no adapter: the KL reference of a LoRA run."""
-    with model.disable_adapter():
-        yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,6 @@ from assay.models.folder import (
 )
 from assay.models.inference import merged_weight
 from assay.models.load import copy_strictly, load_strictly, untied_state
-from assay.models.lora import adapter_free
 from assay.models.plain_forward import causal_of, padded_moments, score_padded
 from assay.models.scoring import Moments, evaluating, score_actions, score_moments
 from assay.models.supported import why_plain
@@ -374,7 +373,7 @@ def rounded(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
 def bare(module: nn.Module) -> Iterator[bool]:
     """Inside, the module answers without its adapter; gives whether it has one."""
     if isinstance(module, PeftModel):
-        with adapter_free(module):
+        with module.disable_adapter():
             yield True
     else:
         yield False

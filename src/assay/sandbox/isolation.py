@@ -144,16 +144,12 @@ def candidates() -> list[Isolation]:
     return [Isolation("unshare as root", (*UNSHARE, "--")), in_user_namespace]
 
 
-def import_path() -> list[str]:
-    """The lab's import path in absolute form."""
-    return [str(Path(entry).resolve()) for entry in sys.path]
-
-
 def python_command(code: str, folders: Sequence[str] = ()) -> list[str]:
     """A Python that ignores the environment and runs `code` with the lab's import path, at whose
     end are `folders`."""
     start = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); {code}"
-    return [sys.executable, "-I", "-X", "utf8", "-c", start, json.dumps([*import_path(), *folders])]
+    paths = [*(str(Path(entry).resolve()) for entry in sys.path), *folders]
+    return [sys.executable, "-I", "-X", "utf8", "-c", start, json.dumps(paths)]
 
 
 def _try(candidate: Isolation) -> str:

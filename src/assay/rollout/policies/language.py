@@ -14,7 +14,6 @@ from torch import nn
 
 from assay.data.episode import Context, Turn, tokens_of
 from assay.models.distilling import Lesson, compare_actions
-from assay.models.lora import adapter_free
 from assay.models.plain_forward import causal_of, keep_only_adapter_dropout, score_padded
 from assay.models.precision import Precision
 from assay.models.scoring import score_actions
@@ -104,7 +103,7 @@ class LanguagePolicy:
         bare: AbstractContextManager[None] = nullcontext()
         if self.frozen is None:
             assert isinstance(self._module, PeftModel)
-            bare = adapter_free(self._module)
+            bare = self._module.disable_adapter()
         self._scoring = self.frozen or self._module
         try:
             with torch.no_grad(), bare:
