@@ -150,9 +150,9 @@ def differences(
     ]
 
 
-def leaf_paths(table: Mapping[str, Any]) -> set[str]:
-    """The dotted paths of all values of a nested table."""
-    return {".".join(path) for path, _ in _leaves(table)}
+def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a nested table by dotted path; an empty table is a value."""
+    return {".".join(path): value for path, value in _leaves(table)}
 
 
 def idle(prefixes: Sequence[str], confounds: Sequence[Confound]) -> list[str]:
