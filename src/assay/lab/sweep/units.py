@@ -53,9 +53,10 @@ class Runs:
     @property
     def state(self) -> State:
         """Why nothing is measured, where no run has finished."""
-        order: tuple[State, ...] = ("running", "interrupted", "failed")
-        nothing: State = "not run"
-        return next((each for each in order if each in self.states.values()), nothing)
+        states = {*self.states.values()}
+        if "running" in states:
+            return "running"
+        return "interrupted" if "interrupted" in states else "failed" if states else "not run"
 
 
 def runs_of_plan(root: Path, plan: PlannedRun) -> Runs:
