@@ -17,6 +17,7 @@ from assay.models.precision import Precision, choose_precision
 from assay.rl.objectives import GrpoObjective
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
+from assay.rollout.policies import self_check
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import check_language_policy, chosen_turns
 from tests.faults import fault, leak, run_on, scaled_activation
@@ -73,6 +74,18 @@ def test_a_sound_model_passes_and_says_by_how_much(family, adapter, precision):
     assert 0 < found["self_check_logp"] < (1e-5 if precision is FP32 else 0.02)
     assert 0 < found["self_check_gradient"] < (1e-4 if precision is FP32 else 0.2)
     assert found["self_check_rollout"] < (2e-5 if precision is FP32 else 0.05)
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+@few("family", sorted(FAMILIES))
+def test_rounding_alone_is_no_difference_of_gradients(family, adapter, monkeypatch):
+    policy = trained(FP32, family, adapter)
+    packed = sampled(policy)
+    monkeypatch.setattr(self_check, "GRADIENT", 1e-9)
+    before = {k: v.clone() for k, v in policy.module.state_dict().items()}
+    assert check(policy, packed)["self_check_gradient"] > 0
+    assert all(v.dtype is torch.float32 for v in policy.module.parameters())
+    assert all(torch.equal(v, before[k]) for k, v in policy.module.state_dict().items())
 
 
 @in_turn
