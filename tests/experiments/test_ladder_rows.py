@@ -22,7 +22,7 @@ from assay.labs.tools.single_turn import entries
 from assay.labs.tools.task import TASK as TOOLS
 from assay.labs.workflows.task import TASK as WORKFLOWS
 from assay.tasks.running import RewardRunner
-from assay.tasks.task import BenchmarkOptions, benchmark, read_source, task
+from assay.tasks.task import BenchmarkOptions, benchmark, read_source, reward, task
 from tests.experiments.files import ROOT, shipped
 from tests.labs.tools.scripted import play
 
@@ -144,3 +144,6 @@ def test_what_a_lab_once_brought_is_named_with_its_file() -> None:
             read_source(own, scheme, "train", BenchmarkOptions())
     with pytest.raises(InputError, match=r"path:experiments/demos/verbs\.py"):
         benchmark(DEMOS, "demos/verbs", BenchmarkOptions({"pool": 8}))
+    for own, name in ((TOOLS, "tools.strict_binary_as_reported"), (MATH, "reasoning_accuracy")):
+        with pytest.raises(InputError, match=r"is no longer built in"):
+            reward(own, name)

@@ -200,6 +200,8 @@ class BaseTask:
     name = "task"
     """The name that experiment files use."""
     rewards: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+    moved_rewards: Mapping[str, str] = MappingProxyType({})
+    """What to write for rewards that are no longer built in."""
     """Reward functions by name."""
     reward_maximum: Mapping[str, float] = MappingProxyType({})
     """The full reward of each reward function whose full reward is not 1.0."""
@@ -439,6 +441,8 @@ def reward(task_: Task, name: str, root: Path = Path()) -> RewardFunction:
             line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
             raise InputError(wrong.problem, file=loaded.path, line=line, fix=wrong.fix) from None
     short = name.removeprefix(task_.name + ".")
+    if instead := getattr(task_, "moved_rewards", {}).get(short):
+        raise InputError(f"{name!r} is no longer built in", field="reward", fix=f"write {instead}")
     return as_reward(look_up(task_.rewards, short, "reward"), f"reward {short!r}")
 
 

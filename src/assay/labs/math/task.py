@@ -153,6 +153,7 @@ class MathTask(BaseTask):
 
     name = "math"
     rewards = REWARDS
+    moved_rewards = {"reasoning_accuracy": "math.accuracy"}  # noqa: RUF012
     reward_maximum = REWARD_MAXIMUM
     benchmarks = BENCHMARKS
     sources = {"asdiv": moved(ASDIV)}  # noqa: RUF012

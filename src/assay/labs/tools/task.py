@@ -103,6 +103,10 @@ class ToolsTask(BaseTask):
         "relevance": relevance,
         **DIALOGUE_REWARDS,
     }
+    moved_rewards = {  # noqa: RUF012
+        f"{name}_as_reported": f"path:experiments/tools/reported_rewards.py:{name}"
+        for name in ("fine_grained", "strict_binary", "strict_binary_think")
+    }
     reward_maximum = REWARD_MAXIMUM
     benchmarks = BENCHMARKS
     sources = {  # noqa: RUF012
