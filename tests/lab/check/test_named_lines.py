@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from tests.from_files import check_experiment, start
+from assay.library.actions import run_seeds
+from tests.from_files import check_experiment
 
 EXPERIMENT = """\
 name = "w"
@@ -43,7 +44,7 @@ def test_check_names_the_line_of_a_field_that_only_opening_the_data_finds_wrong(
 
 def test_a_run_names_it_too_and_makes_nothing(file: Path):
     with pytest.raises(InputError, match=re.escape(f"{file}:8: {WRONG}: unknown operator")):
-        start(file, root=file.parent)
+        run_seeds(file, root=file.parent)
     assert not (file.parent / "runs").exists()
 
 

@@ -162,6 +162,8 @@ def test_a_sink_that_hangs_at_the_end_is_left_alone(
     noted = Noted()
     logged(make_run(tmp_path, to=["kept"]), ALL[:1], noted)
     assert "did not end within" in noted.notes[0]
+    remote.gate.set()
+    wait_for(lambda: bool(remote.calls) and remote.calls[-1][0] == "close")
 
 
 def test_one_sink_that_fails_keeps_nothing_from_another(
