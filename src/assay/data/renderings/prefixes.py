@@ -332,6 +332,8 @@ class _Loop:
 
 OWN_LOOP, RUN = "place_in_the_messages_", "run_of_the_template_"
 """What the variable `loop` of the loop over the messages is called, and the run's own."""
+HARMLESS = {"startswith", "endswith", "strip", "lstrip", "rstrip", "split", "replace"}
+"""Methods of a text that templates call for each message; the sandbox would look at them long."""
 APART = (nodes.Block, nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)
 
 
@@ -387,6 +389,7 @@ def _watched(source: str) -> Any:
     def attribute_of(obj: Any, attribute: str) -> Any:
         # What the sandbox forbids, a namespace refuses to hold.
         known = type(obj) is _Space and attribute in obj._attrs
+        known = known or (type(obj) is str and attribute in HARMLESS)
         return getattr(obj, attribute) if known else sandboxed(obj, attribute)
 
     more = {"looped": _looped, "once": _once, "compared": _compared, "tojson": tojson}
