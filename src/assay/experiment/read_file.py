@@ -176,7 +176,7 @@ def name_line(error: InputError, origin: ExperimentOrigin) -> None:
     if error.file is not None or path[0] not in Experiment.model_fields:
         return
     setting, line = _setting(path, [parse_override(each) for each in origin.overrides]), None
-    if setting is None and origin.file is not None:
+    if setting is None and origin.file is not None and origin.file.is_file():
         line = line_of(path, key_lines(read_text(origin.file)))
     InputError.__init__(
         error,

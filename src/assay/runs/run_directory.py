@@ -177,8 +177,8 @@ def has_begun(run: RunDirectory) -> bool:
 
 
 BIRTH = re.compile(
-    r"spec\.toml|status\.json|lock|checksums\.jsonl|sinks\.json|traceback-.*|report\.(html|md)"
-    r"|costs\.(json|sqlite(-wal|-shm|-mark)?)|\..*\.part"
+    r"spec\.toml|status\.json|lock|checksums\.jsonl|sinks\.json|traceback-.*"
+    r"|report\.(\w+\.)?(html|md)|costs\.(json|sqlite(-wal|-shm|-mark)?)|\..*\.part"
 )
 """The files of a run before it has a manifest."""
 

@@ -6,7 +6,8 @@
 `WorkerPool` runs several workers of one function side by side, also whole programs that may ask the
 lab while they run:
 
-    with WorkerPool("package.module:function", size=2, calls=CallLimits()) as pool:
+    where = "package.module:function"
+    with WorkerPool(where, 2, isolation="namespaces", calls=CallLimits()) as pool:
         run = pool.run({"problem": "..."}, host, deadline=30.0)
 
 There the function is called as `function(ask, **arguments)`, and `await ask(name, arguments)` is

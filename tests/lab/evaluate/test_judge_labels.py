@@ -103,8 +103,8 @@ def asked(run: RunDirectory) -> int:
     return sum(each.stage == "labels" for each in read_calls(run.path))
 
 
-def test_labels_are_judged_before_the_run_and_a_kill_pays_nothing_twice(tmp_path, monkeypatch):
-    file = lab(tmp_path, top='labels = "known.jsonl"')
+def test_labels_are_judged_before_the_run_and_a_kill_pays_no_verdict_twice(tmp_path, monkeypatch):
+    file = lab(tmp_path, {"prompt": r"\n1 \+ 1 = ", "answer": "?"}, top='labels = "known.jsonl"')
     label(tmp_path, 40)
 
     def killed(*_):
@@ -114,13 +114,14 @@ def test_labels_are_judged_before_the_run_and_a_kill_pays_nothing_twice(tmp_path
         patch.setattr(judge_labels, "write_judged", killed)
         run_of(file)
     (run,) = all_runs(tmp_path)
-    assert asked(run) == 40 and not History(run).evaluations
+    before = asked(run)
+    assert before >= 40 and not History(run).evaluations
     resume(run, despite="the judge goes by the item")
-    assert asked(run) == 40 and len(read_judged(run)) == 1
+    assert asked(run) == before + (before - 39) and len(read_judged(run)) == 1
     judge = judge_of(compare_checkpoints(run, "quality")).held
     assert judge is not None and not verify_run(run).faults
-    known = [(each.label["kind"], each.verdict["kind"]) for each in judge.stored.judged]
-    assert known == [(TRUE[item], SEEN[item]) for item in [*TRUE][:40]]
+    known = [(each.label["kind"], each.verdict.get("kind")) for each in judge.stored.judged]
+    assert known == [(TRUE[i], None if i == "1+1" else SEEN[i]) for i in [*TRUE][:40]]
     kappa = judge.kappas["kind"]
     assert kappa is not None and 0.5 < kappa.value < 1
 

@@ -13,7 +13,7 @@ from assay.errors import InputError
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.resume import resume
 from assay.pages.run_page import write_report
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory, never_begun, runs_of
 from assay.runs.run_files import DamagedFile
 from assay.runs.verify_files import verify_run
 from tests.from_files import start
@@ -137,6 +137,22 @@ def test_a_start_that_changed_is_no_anchor_of_a_resumed_stage(unbroken: RunDirec
     resume(run, observer=told)
     assert any(note.startswith("warning: sft.step-000006 is damaged: ") for note in told.notes)
     same(run, unbroken)
+
+
+def test_a_run_that_never_had_a_manifest_is_replaced_also_after_a_vain_resume(
+    unbroken: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("assay.lab.run.runner.write_manifest", killed)
+    with pytest.raises(KeyboardInterrupt):
+        start(unbroken.root / "tiny.toml", SHORT, root=unbroken.root, new=True)
+    run = runs_of(unbroken.root, "tiny")[-1]
+    with pytest.raises(KeyboardInterrupt):
+        resume(run)
+    write_report(run, "zh")
+    assert never_begun(unbroken.root, "tiny") == [run]
 
 
 @pytest.mark.slow

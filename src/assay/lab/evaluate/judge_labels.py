@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assay.data.episode import Completion
+from assay.data.episode import Completion, Reward
 from assay.data.hashing import canonical_json, sha256_text
 from assay.data.json_files import read_jsonl
 from assay.data.loaded import Record
@@ -46,6 +46,15 @@ class Use:
     kind: str
     opened: OpenedRubric
     settings: RewardSettings
+
+
+class Verdicts(JudgementJournal):
+    """A journal whose abstentions are asked again: a label is worth more than a call."""
+
+    def known(self, part: str, row: Row, completion: Completion) -> Reward | None:
+        """See `JudgementJournal`."""
+        verdict = super().known(part, row, completion)
+        return None if verdict is None or verdict.value is None else verdict
 
 
 def rubrics_in(session: Session) -> list[Use]:
@@ -91,7 +100,7 @@ def judge_labelled(answerer: Answerer, use: Use, file: Path) -> JudgedLabels:
     )
     name, folder = f"{use.opened.file.stem}-{fingerprint[:8]}", session.run.path / FOLDER
     folder.mkdir(exist_ok=True)
-    journal = JudgementJournal(folder / f"{name}.jsonl", fingerprint)
+    journal = Verdicts(folder / f"{name}.jsonl", fingerprint)
     runners = session.reward_runner(reward, use.settings, journal)
     answers = [
         Completion(r.value["answer"], id=f"{LABELS}/{row.id}#{sha256_text(r.value['answer'])[:12]}")

@@ -118,7 +118,7 @@ def take_back(session: Session) -> None:
         for step in run.checkpoint_steps(name)[-1:]:
             check_history(run, name, step)
             reached = StagePlace(name, step)
-    if reached.stage:
+    if reached.stage and run.metrics.exists():
         truncate_metrics(run.metrics, reached.stage, reached.step)
 
 
