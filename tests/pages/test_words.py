@@ -10,7 +10,7 @@ import pytest
 import assay
 from assay.compare.table import ComparisonTable
 from assay.judge.health_rules import BONUSES, PENALTIES, RULES
-from assay.judge.templates import ONE
+from assay.judge.templates import NOUNS
 from assay.pages.content import about_evaluation
 from assay.pages.facts import CURVES
 from assay.pages.words import number, visible, words
@@ -84,7 +84,7 @@ def test_the_sentence_about_an_evaluation_has_no_empty_slot(lang, given):
 
 
 def test_every_counted_noun_of_the_english_pages_can_be_one():
-    slip = re.compile(r"\{\w+\} (?:" + "|".join(ONE) + r")\b|\(e?s\)")
+    slip = re.compile(r"\{\w+\} (?:" + "|".join(NOUNS) + r")\b|\(e?s\)")
     for name, section in words("en").sections.items():
         if name != "verdict":
             assert not {key: text for key, text in section.items() if slip.search(text)}, name
