@@ -144,7 +144,8 @@ def runs(
         f"{x['name']}/{x['id']} is damaged: {x['message']}" for x in rows if x["status"] == BROKEN
     ]
     unnamed = [f"{path} is left out: {NO_NAME}" for path in unnameable(root)]
-    return Outcome(rows, [rendered(rows)], warnings=[*stale, *broken, *unnamed])
+    shown = [laid_out([HEADS, *map(cells, rows)], STATUS)]
+    return Outcome(rows, shown, warnings=[*stale, *broken, *unnamed])
 
 
 def ledger(root: Path) -> Outcome:
@@ -164,11 +165,6 @@ def ledger(root: Path) -> Outcome:
     unknown = max((each.unknown for each in looks.values()), default=0)
     lost = [f"{unknown} runs are gone or damaged, and how often they looked is not known"]
     return Outcome(result, [laid_out([TRIALS, *rows])], warnings=lost if unknown else [])
-
-
-def rendered(rows: Sequence[Mapping[str, Any]]) -> Text:
-    """One line a run, in columns."""
-    return laid_out([HEADS, *map(cells, rows)], STATUS)
 
 
 def laid_out(rows: Sequence[Sequence[str]], status: int | None = None) -> Text:
