@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from assay.cli.runs import HEADS, STATUS, laid_out
 from assay.runs.history import find_record
 from assay.runs.records import RecordWriter
 from assay.runs.run_directory import all_runs, create_run
@@ -112,6 +113,15 @@ def test_runs_lists_status_place_and_the_score_of_the_last_checkpoint(trained: T
     report = answer(call("report", "tiny", "--lab", trained.root, "--json"))["result"]
     assert run["score"] == report["evaluations"][0]["lines"][-1]["score"]
     assert "finished" in call("runs", "--lab", trained.root).stdout
+
+
+def test_the_list_of_runs_is_no_wider_than_a_terminal_and_keeps_what_tells_runs_apart():
+    names = [f"{'long-' * 20}name/20261130T00000{n}Z-4a25b6" for n in range(2)]
+    rows = [(name, "1", "interrupted", "rl", "4", "50.0%", "test of rl.last") for name in names]
+    shown = laid_out([HEADS, *rows], STATUS).plain.splitlines()
+    assert max(map(len, shown)) <= 100 and shown[1] != shown[2]
+    assert all(f"{name[-24:]}  1" in line for name, line in zip(names, shown[1:], strict=True))
+    assert shown[1].endswith("50.0%  test of…")
 
 
 def test_runs_says_when_the_index_is_stale_and_rebuild_mends_it(trained: TinyLab):

@@ -108,7 +108,6 @@ def addresses(run: RunDirectory) -> list[str]:
         own,
         f"{own}costs",
         f"{own}progress",
-        f"{own}progress",
         f"{own}evaluations/{key}/base.parquet",
         f"{own}samples/rl/step-000005.parquet",
         f"/curves?run={run.root.name}/{run}",

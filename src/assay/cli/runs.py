@@ -1,5 +1,6 @@
 """`assay runs`, `log`, `verify`, `protect`, `delete` and `doctor`: the lab and its files."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from assay.cli.output import Lang, Outcome, run_names
 from assay.cli.run import RunName
+from assay.pages.safe_console import console
 
 RunOrCheckpoint = Annotated[
     str, typer.Argument(help="NAME or NAME@STAGE.step-N.", autocompletion=run_names)
@@ -104,8 +106,10 @@ NO_NAME = "no run can have this name (rename the folder)"
 HEADS = ("run", "seed", "status", "stage", "step", "score", "on")
 TRIALS = ("benchmark", "looks", "runs", "of deleted runs", "false 'better' expected")
 STATUS = HEADS.index("status")
+LEAST, ID = 8, len("/20260101T000000Z-000000")
+"""Characters that stay of a long name's beginning and of the last column, and of the name's end."""
 STYLES = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "bold red"}
-STYLES[BROKEN] = STYLES["failed"]
+STYLES |= {BROKEN: STYLES["failed"], "status": "bold"}
 
 
 def runs(
@@ -140,7 +144,8 @@ def runs(
         f"{x['name']}/{x['id']} is damaged: {x['message']}" for x in rows if x["status"] == BROKEN
     ]
     unnamed = [f"{path} is left out: {NO_NAME}" for path in unnameable(root)]
-    return Outcome(rows, [rendered(rows)], warnings=[*stale, *broken, *unnamed])
+    shown = [laid_out([HEADS, *map(cells, rows)], STATUS)]
+    return Outcome(rows, shown, warnings=[*stale, *broken, *unnamed])
 
 
 def ledger(root: Path) -> Outcome:
@@ -162,25 +167,27 @@ def ledger(root: Path) -> Outcome:
     return Outcome(result, [laid_out([TRIALS, *rows])], warnings=lost if unknown else [])
 
 
-def rendered(rows: Sequence[Mapping[str, Any]]) -> Text:
-    """One line a run, in columns."""
-    return laid_out([HEADS, *map(cells, rows)], STATUS)
-
-
 def laid_out(rows: Sequence[Sequence[str]], status: int | None = None) -> Text:
-    """Columns under their heads; `status` is the place of the column in colours.
+    """Columns under their heads, no wider than the terminal: long names lose their middle, and then
+    lines their end; `status` is the place of the column in colours.
 
     Laid out here because rich measures and wraps every cell, which takes a second for a thousand
     runs.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    text = Text(no_wrap=True, overflow="ignore")
-    for row in rows:
-        text.append("\n" if text else "")
-        for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            style = "bold" if row is rows[0] else STYLES.get(cell, "") if place == status else ""
-            text.append(cell if place == len(row) - 1 else cell.ljust(width + 2), style)
-    return text
+    wide = console(sys.stdout).width
+    room = wide - sum(widths[1:-1]) - 2 * len(widths[1:]) - min(widths[-1], LEAST)
+    widths[0] = min(widths[0], max(room, LEAST + ID))
+    lines = []
+    for name, *rest in rows:
+        short = name if len(name) <= widths[0] else f"{name[: widths[0] - ID - 1]}…{name[-ID:]}"
+        line = Text()
+        for place, (cell, width) in enumerate(zip([short, *rest], widths, strict=True)):
+            style = STYLES.get(cell, "") if place == status else "" if lines else "bold"
+            line.append(cell if place == len(rest) else cell.ljust(width + 2), style)
+        line.truncate(wide, overflow="ellipsis")
+        lines.append(line)
+    return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
 def cells(line: Mapping[str, Any]) -> tuple[str, ...]:

@@ -68,10 +68,9 @@ def _summary(progress: Progress, words: Words) -> list[Block]:
     """Where the stage stands, what changed, and what it will have cost at its end."""
     told, rows = forecasts(progress, words), change_rows(progress, words)
     heads = [words(f"facts.{name}") for name in ("name", *ENDS)]
+    position = words("progress.position", last=progress.last, planned=progress.planned or "?")
     return [
-        Text(
-            words("progress.position", last=progress.last, planned=progress.planned or "?"), "soft"
-        ),
+        Text(position, "soft"),
         *([Table([*heads, words("compare.verdict")], rows)] if rows else []),
         *([Bullets(told)] if told else []),
     ]

@@ -433,10 +433,8 @@ def _chart(
     last = [*rewards][-1]
     chosen += [before[last] + score.step for score in facts.dev_scores(last) if score.chosen]
     marked = Checkpoints([*accumulate(steps)], chosen)
-    return Figure(
-        curve_panel(curves, label, number, marked),
-        words("figure.share" if kinds else "metric.reward_mean"),
-    )
+    drawing = curve_panel(curves, label, number, marked)
+    return Figure(drawing, words("figure.share" if kinds else "metric.reward_mean"))
 
 
 def _round(facts: RunFacts, stage: str, reward: Curve, changed: Sequence[str], words: Words) -> Row:

@@ -200,9 +200,9 @@ class BaseTask:
     name = "task"
     """The name that experiment files use."""
     rewards: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+    """Reward functions by name."""
     moved_rewards: Mapping[str, str] = MappingProxyType({})
     """What to write for rewards that are no longer built in."""
-    """Reward functions by name."""
     reward_maximum: Mapping[str, float] = MappingProxyType({})
     """The full reward of each reward function whose full reward is not 1.0."""
     reward_versions: Mapping[str, int] = MappingProxyType({})

@@ -240,14 +240,15 @@ CALL = '{"name": "f", "arguments": {"a": 1}}'
 @pytest.mark.parametrize(
     ("said", "answers"),
     [
-        ([("function_call", CALL)], [("", 1)]),
-        ([("function_call", f"[{CALL}, {CALL}]")], [("", 2)]),
-        ([("gpt", "I look."), ("function_call", CALL)], [("I look.", 1)]),
-        ([("gpt", "No."), ("human", "?"), ("function_call", CALL)], [("No.", 0), ("", 1)]),
+        ([("function_call", CALL)], [("", "", 1)]),
+        ([("function_call", f"[{CALL}, {CALL}]")], [("", "", 2)]),
+        ([("gpt", "I look."), ("function_call", CALL)], [("I look.", "", 1)]),
+        ([("function_call", f"<think>\nhm\n</think>\n\n{CALL}")], [("", "hm", 1)]),
+        ([("gpt", "No."), ("human", "?"), ("function_call", CALL)], [("No.", "", 0), ("", "", 1)]),
     ],
 )
 def test_llama_factorys_roles_are_calls_and_results(
-    tmp_path: Path, said: list[tuple[str, str]], answers: list[tuple[str, int]]
+    tmp_path: Path, said: list[tuple[str, str]], answers: list[tuple[str, str, int]]
 ) -> None:
     talk = [("human", "?"), *said, ("observation", "4"), ("gpt", "It is 4")]
     value = sharegpt(*talk, system="policy", tools=json.dumps(TOOLS))
@@ -256,8 +257,16 @@ def test_llama_factorys_roles_are_calls_and_results(
     assert loaded.remarks == {}
     assert row.messages[0] == Message("system", "policy") and row.tools == tuple(TOOLS)
     found = [m for m in row.messages if m.role == "assistant"][:-1]
-    assert [(m.content, len(m.tool_calls)) for m in found] == answers
+    assert [(m.content, m.reasoning, len(m.tool_calls)) for m in found] == answers
     assert row.messages[-2:] == (Message("tool", "4"), Message("assistant", "It is 4"))
+
+
+def test_keys_of_another_layout_beside_a_message_do_not_become_its_text(tmp_path: Path) -> None:
+    asked = {"role": "user", "content": "?", "from": "gpt", "value": "4"}
+    (row,) = load(
+        tmp_path, {"messages": [asked, {"role": "assistant", "content": "4"}]}, "swift"
+    ).rows
+    assert row.messages[0] == Message("user", "?")
 
 
 def test_tools_and_calls_that_python_wrote_are_read(tmp_path: Path) -> None:

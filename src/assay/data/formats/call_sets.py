@@ -90,7 +90,10 @@ def _one_said(record: Record, value: Any, path: str, column: str) -> Said:
             fix = "this format reads calls in the text; name format = 'messages'"
             raise record.error(f"{path}.{key}", "holds calls beside the text", fix)
     remark_unread(record, message, SAID)
-    role = ROLES[message_role(record, message, path, TEXTS, role_key)]
+    role = ROLES[message_role(record, message, path, tuple(ROLES), role_key)]
+    if role == CALLS:
+        fix = "this format reads calls in the text; name format = 'swift'"
+        raise record.error(f"{path}.{role_key}", "holds calls beside the text", fix)
     text = record.typed(f"{path}.{text_key}", message.get(text_key), str)
     return role, text, message_loss(record, message, path, role)
 

@@ -8,9 +8,9 @@ an assistant message keeps it from being trained on; user messages may hold imag
 `swift`: agent rows of ms-swift, with roles `tool_call` and `tool_response` (or `tool`) and tools as
 JSON text. Consecutive `tool_call` messages, and assistant text right before them, are one assistant
 turn, as ms-swift renders them. So are LLaMA-Factory's rows: `conversations` of `from` and `value`,
-`function_call` with one call or a list of them, and `observation`. `loss: false` on the messages of
-a turn keeps it from being trained on, and so does a `loss_scale` of 0; other weights are refused,
-as no stage weighs messages.
+`function_call` with one call or a list of them, behind a thought in its tags where there is one,
+and `observation`. `loss: false` on the messages of a turn keeps it from being trained on, and so
+does a `loss_scale` of 0; other weights are refused, as no stage weighs messages.
 ms-swift's templates are not the models' own: rows with tools or reasoning are written as the text
 of a rendering (`plain_text`) or not at all.
 
@@ -66,7 +66,7 @@ from assay.data.formats.kept import (
 from assay.data.formats.plain_text import BEYOND, PlainText, plain_messages
 from assay.data.hashing import canonical_json, content_id
 from assay.data.loaded import Record, error_at
-from assay.data.renderings.hermes import parse_text_messages
+from assay.data.renderings.hermes import THINK, parse_text_messages, split_thinking
 from assay.data.row import Message, Row
 from assay.data.tools import dump_tools, openai_tool, parse_tools
 
@@ -97,26 +97,33 @@ def swift_row(record: Record) -> Row:
         written = {"messages": record.value.get("messages")}
         return kept_row(record, KEPT, record.value[KEPT], written)[0]
     messages: list[Message] = []
-    column = "messages" if record.value.get("messages") is not None else "conversations"
+    sharegpt = record.value.get("messages") is None and "conversations" in record.value
+    column, names = ("conversations", SHAREGPT) if sharegpt else ("messages", {})
     for index, value in enumerate(record.need(column, list)):
         path = f"{column}[{index}]"
         raw: dict[str, Any] = record.typed(path, value, dict)
-        message = {SHAREGPT.get(key, key): raw[key] for key in raw}
+        message = {names.get(key, key): raw[key] for key in raw}
         role = ROLES[message_role(record, message, path, tuple(ROLES))]
         if role != CALLS:
             messages.append(parse_message(record, message | {"role": role}, path))
             continue
-        content = loaded_value(record, message.get("content"), f"{path}.content")
-        said = content if isinstance(content, list) else [message.get("content")]
+        text, thought = message.get("content"), ""
+        if isinstance(text, str) and text.lstrip().startswith(THINK):
+            thought, text = split_thinking(text)
+        content = loaded_value(record, text, f"{path}.content")
+        said = content if isinstance(content, list) else [text]
+        if not said:
+            raise record.error(f"{path}.content", "holds no call")
         calls = tuple(parse_call(record, call, f"{path}.content") for call in said)
         loss = message_loss(record, message, path, "assistant")
         if not (messages and messages[-1].role == "assistant"):
-            messages.append(Message("assistant", "", calls, loss=loss))
+            messages.append(Message("assistant", "", calls, reasoning=thought, loss=loss))
         elif messages[-1].loss != loss:
             fix = "give all messages of the turn the same loss"
             raise record.error(f"{path}.loss", "differs from the loss of the same turn", fix)
         else:
-            messages[-1] = replace(messages[-1], tool_calls=(*messages[-1].tool_calls, *calls))
+            every, thoughts = (*messages[-1].tool_calls, *calls), messages[-1].reasoning + thought
+            messages[-1] = replace(messages[-1], tool_calls=every, reasoning=thoughts)
     ordered = check_order(record, tuple(messages), column)
     return chat_row(record, ordered, *MESSAGES, column, KEPT)
 
