@@ -75,12 +75,12 @@ class Codec:
         """`encode` for texts that repeat each other: what stands between two special tokens is
         tokenised once, where this tokenizer cuts its texts there."""
         known = cache(self.encode)
-        if not self._cuts:
-            return known
 
         def encode(text: str, first: bool) -> list[int]:
-            parts = [part for part in self._around.split(text) if part]
-            tokens = (known(part, first and n == 0) for n, part in enumerate(parts))
+            parts = self._around.split(text)
+            if not all(map(self._cuts, parts[1::2])):
+                return known(text, first)
+            tokens = (known(part, first and n == 0) for n, part in enumerate(filter(None, parts)))
             return [*chain.from_iterable(tokens)]
 
         return encode
@@ -101,15 +101,22 @@ class Codec:
         return re.compile(f"({self._special.pattern})")
 
     @cached_property
-    def _cuts(self) -> bool:
-        """Whether every special token parts a text as if its sides had been tokenised alone."""
-        added = self.tokenizer.added_tokens_decoder.values()
-        special = [token.content for token in added if self._special.fullmatch(token.content)]
-        return all(
-            self.encode(left + token + right, True)
-            == [*self.encode(left, True), *self.encode(token, False), *self.encode(right, False)]
-            for token, left, right in product(special, SIDES, SIDES)
-        )
+    def _cutting(self) -> dict[str, bool]:
+        return {}
+
+    def _cuts(self, token: str) -> bool:
+        """Whether a special token parts a text as if its sides had been tokenised alone."""
+        if token not in self._cutting:
+            self._cutting[token] = all(
+                self.encode(left + token + right, True)
+                == [
+                    *self.encode(left, True),
+                    *self.encode(token, False),
+                    *self.encode(right, False),
+                ]
+                for left, right in product(SIDES, SIDES)
+            )
+        return self._cutting[token]
 
     @cached_property
     def _adds_space(self) -> bool:
