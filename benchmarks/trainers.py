@@ -23,8 +23,7 @@ from pathlib import Path
 
 from assay.engines.environments import ENVIRONMENTS, installed
 from assay.runs.history import History
-from assay.runs.run_directory import runs_of
-from assay.runs.status import stored_status
+from assay.runs.run_directory import runs_of, stored_status
 from benchmarks.driver import ROOT, say
 from benchmarks.process_tree import run_measured
 from benchmarks.results import machine, save_result

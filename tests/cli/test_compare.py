@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.runs.status import stored_status, write_status
+from assay.runs.run_directory import stored_status, write_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.test_judged_table import RL, SFT, other_run
 from tests.pages.synthetic import MANIFEST, RECORD, empty_run

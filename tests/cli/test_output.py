@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from assay.cli import start
 from assay.cli.output import Common, Outcome, executing, plain, present, unexpected, verb
 from assay.errors import AssayError, Finding, InputError, RunFailure
-from assay.runs.run_directory import create_run
-from assay.runs.status import stored_status, write_status
+from assay.runs.run_directory import create_run, stored_status, write_status
 
 TROUBLE: dict[str, BaseException] = {
     "input": InputError("is odd", file="a.toml", line=3, field="x.y", fix="make it even"),

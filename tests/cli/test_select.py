@@ -7,8 +7,7 @@ import pytest
 
 from assay.data.files import sha256_file
 from assay.lab.check import work
-from assay.runs.manifest_file import read_manifest
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory, read_manifest, runs_of
 from tests.cli.conftest import answer, call
 from tests.from_files import check_experiment, start
 from tests.sample_lines import read_samples

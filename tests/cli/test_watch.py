@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.runs.run_directory import RunDirectory
-from assay.runs.status import stored_status, write_status
+from assay.runs.run_directory import RunDirectory, stored_status, write_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.lab.watched import watched_run
 

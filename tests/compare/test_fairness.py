@@ -12,9 +12,8 @@ from assay.compare.arm import Provenance, load_arm, one_metric
 from assay.compare.compare_names import ArmRequest
 from assay.compare.judged_table import MIXED, compare_checkpoints
 from assay.errors import InputError
-from assay.runs.manifest_file import write_manifest
 from assay.runs.records import EvaluationRecord, RecordWriter
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, write_manifest
 from assay.runs.run_files import write_listed
 from tests.compare.tables import runs_table
 from tests.compare.test_judged_table import RL, SFT, control_of, other_run

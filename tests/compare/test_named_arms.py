@@ -11,9 +11,8 @@ import pytest
 from assay.compare.arm import Arm, agreement
 from assay.judge.arms import arm_interval, compare_arms
 from assay.judge.scores import ItemScores
-from assay.runs.run_directory import RunDirectory, create_run
+from assay.runs.run_directory import RunDirectory, create_run, stored_status, write_status
 from assay.runs.run_files import Selection, write_selections
-from assay.runs.status import stored_status, write_status
 from tests.cli.conftest import answer, call
 from tests.judge.simulated import single_pass
 from tests.pages.synthetic import MANIFEST, RECORD, SPEC, add_scores

@@ -13,8 +13,7 @@ from assay.experiment.toml_write import experiment_toml
 from assay.lab.sweep.model import Matrix
 from assay.lab.sweep.request import make_matrix
 from assay.runs.records import EvaluationRecord
-from assay.runs.run_directory import RunDirectory, create_run
-from assay.runs.status import stored_status, write_status
+from assay.runs.run_directory import RunDirectory, create_run, stored_status, write_status
 from tests.pages.synthetic import RECORD, add_record, answer
 
 BASE = """\

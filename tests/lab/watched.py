@@ -4,9 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, stored_status, write_status
 from assay.runs.run_files import write_listed
-from assay.runs.status import stored_status, write_status
 from tests.pages.synthetic import Shape, demo_run
 
 TABLES = """

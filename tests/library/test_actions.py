@@ -15,8 +15,7 @@ from assay.cli.output import plain
 from assay.cli.results import table_result
 from assay.errors import InputError, RunFailure
 from assay.library.actions import shown
-from assay.runs.run_directory import RunDirectory, runs_of
-from assay.runs.status import read_status
+from assay.runs.run_directory import RunDirectory, read_status, runs_of
 from tests.tiny_labs import make_lab
 
 SHORT = {"stage.sft.steps": 3, "stage.sft.checkpoint_every": 2}

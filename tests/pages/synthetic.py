@@ -18,9 +18,8 @@ import numpy as np
 from assay.data.hashing import sha256_text
 from assay.runs.metrics import append_metrics
 from assay.runs.records import EvaluationRecord, RecordWriter, write_samples
-from assay.runs.run_directory import RunDirectory, create_run
+from assay.runs.run_directory import RunDirectory, create_run, stored_status, write_status
 from assay.runs.run_files import Selection, write_selections
-from assay.runs.status import stored_status, write_status
 from tests.sample_lines import sample_line
 
 SPEC = """

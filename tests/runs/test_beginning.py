@@ -10,9 +10,8 @@ import pytest
 from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.toml_write import experiment_toml
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory, is_held, runs_of
 from assay.runs.same_experiment import fresh_run
-from assay.runs.status import is_held
 
 SPEC = experiment_toml(Experiment(name="demo", model="path:model", task="math"))
 

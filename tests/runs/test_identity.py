@@ -14,17 +14,21 @@ from assay.data.files import find_damage, write_checksums
 from assay.data.row import Message, Row
 from assay.errors import InputError
 from assay.lab.evaluate.endpoint_answerer import answer_name
-from assay.runs.checkpoints import STATE, check_checkpoint
 from assay.runs.cost_ledger import CostLedger
 from assay.runs.history import History, find_record, find_samples
 from assay.runs.judgement_journal import JudgedLabels, JudgementJournal, read_judged, write_judged
-from assay.runs.manifest_file import read_manifest, write_manifest
 from assay.runs.metrics import append_metrics, keep_history
 from assay.runs.records import RecordWriter, read_scores
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import (
+    STATE,
+    RunDirectory,
+    check_checkpoint,
+    read_manifest,
+    stored_status,
+    write_manifest,
+)
 from assay.runs.run_files import read_selection, write_selections
 from assay.runs.run_names import Winner, WinningRun, experiment_of, winner_of, write_winner
-from assay.runs.status import stored_status
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.pages.synthetic import RECORD, Shape, add_scores, demo_run, empty_run

@@ -7,7 +7,7 @@ import pytest
 
 from assay.runs import registry
 from assay.runs.registry import indexed_runs, last_score, note_run
-from assay.runs.status import stored_status, write_status
+from assay.runs.run_directory import stored_status, write_status
 from tests.pages.synthetic import add_scores, empty_run
 
 

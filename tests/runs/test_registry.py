@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from assay.errors import InputError
-from assay.runs.manifest_file import write_manifest
 from assay.runs.protection import (
     delete_checkpoint,
     delete_run,
@@ -22,9 +21,16 @@ from assay.runs.protection import (
     references,
 )
 from assay.runs.registry import INDEX, indexed_runs, note_run, rebuild_index
-from assay.runs.run_directory import RunDirectory, all_runs, create_run
+from assay.runs.run_directory import (
+    RunDirectory,
+    all_runs,
+    create_run,
+    hold_run,
+    stored_status,
+    write_manifest,
+    write_status,
+)
 from assay.runs.run_files import write_listed
-from assay.runs.status import hold_run, stored_status, write_status
 from tests.forked import forked
 
 NAMING = """

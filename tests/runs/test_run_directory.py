@@ -18,7 +18,14 @@ from assay.experiment.checkpoint_reference import (
     parse_checkpoint,
 )
 from assay.runs import run_directory
-from assay.runs.run_directory import RunDirectory, create_run, runs_of
+from assay.runs.run_directory import (
+    RunDirectory,
+    create_run,
+    hold_run,
+    read_status,
+    runs_of,
+    stored_status,
+)
 from assay.runs.run_files import DamagedFile, Selection, read_selection, write_selections
 from assay.runs.run_names import (
     RunNotFound,
@@ -28,12 +35,11 @@ from assay.runs.run_names import (
     parse_run_name,
     resolve_checkpoint,
 )
-from assay.runs.status import hold_run, read_status, stored_status
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from assay.runs.status import hold_run
+from assay.runs.run_directory import hold_run
 with hold_run(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -11,10 +11,9 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.run.resume import resume
-from assay.runs.checkpoints import check_checkpoint
 from assay.runs.history import evaluation_records, read_description, samples_in
 from assay.runs.records import read_scores
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory, check_checkpoint, runs_of
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, call
 from tests.from_files import run_from

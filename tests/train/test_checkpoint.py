@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from assay.errors import InputError, RunFailure
-from assay.runs.checkpoints import check_checkpoint, steps_in
+from assay.runs.run_directory import check_checkpoint, steps_in
 from assay.runs.run_files import DamagedFile
 from assay.train import checkpoint
 from assay.train.checkpoint import TrainState, load_checkpoint, save_checkpoint

@@ -33,9 +33,7 @@ from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.history import History, evaluation_records, measured_checkpoints
-from assay.runs.manifest_file import IMPORTED, read_manifest
-from assay.runs.run_directory import RunDirectory, all_runs
-from assay.runs.status import stored_status
+from assay.runs.run_directory import IMPORTED, RunDirectory, all_runs, read_manifest, stored_status
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.few import few
 from tests.forked import forked

@@ -21,9 +21,8 @@ import pytest
 from safetensors.torch import load_file
 
 from assay.engines.environments import MARK, installed
-from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory, read_manifest, runs_of
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import spawn
 from tests.sample_lines import read_samples

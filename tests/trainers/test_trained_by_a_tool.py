@@ -24,10 +24,8 @@ from assay.experiment.tables import patience_seconds
 from assay.lab.run import trainer_export
 from assay.lab.run.recorder import Following
 from assay.lab.run.resume import resume
-from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.run_directory import RunDirectory, runs_of
-from assay.runs.status import read_status
+from assay.runs.run_directory import RunDirectory, read_manifest, read_status, runs_of
 from assay.runs.verify_files import verify_run
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.from_files import start

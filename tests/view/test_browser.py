@@ -11,7 +11,7 @@ import pytest
 
 from assay.agents.http import up
 from assay.runs.metrics import append_metrics
-from assay.runs.status import hold_run, stored_status, write_status
+from assay.runs.run_directory import hold_run, stored_status, write_status
 from assay.view.app import application
 from assay.view.window import Window, named_labs
 from tests.forked import assay

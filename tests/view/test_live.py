@@ -13,7 +13,7 @@ import pytest
 from assay.lab.monitor.observer import Noting, Observer
 from assay.pages.words import words
 from assay.runs.metrics import append_metrics
-from assay.runs.status import NOW, RunState, hold_run, read_now, stored_status, write_status
+from assay.runs.run_directory import NOW, RunState, hold_run, read_now, stored_status, write_status
 from assay.view import window as live
 from assay.view.window import Window, changes, live_address
 from tests.pages.synthetic import empty_run

@@ -10,11 +10,17 @@ from urllib.parse import urljoin
 
 import pytest
 
-from assay.runs.manifest_file import read_manifest, write_manifest
 from assay.runs.metrics import append_metrics
 from assay.runs.records import FACTS, write_samples
-from assay.runs.run_directory import RunDirectory
-from assay.runs.status import STATUS, hold_run, stored_status, write_status
+from assay.runs.run_directory import (
+    STATUS,
+    RunDirectory,
+    hold_run,
+    read_manifest,
+    stored_status,
+    write_manifest,
+    write_status,
+)
 from tests.pages.synthetic import empty_run
 from tests.view.labs import EVIL, addresses, client, lab, sample, twin_of
 

@@ -187,7 +187,7 @@ def executing(root: Path, name: str):
     try:
         yield
     except KeyboardInterrupt:
-        from assay.runs.status import read_status
+        from assay.runs.run_directory import read_status
 
         made = runs_of(root, name)
         stopped = made and read_status(made[-1].path).status != "finished"

@@ -78,7 +78,7 @@ def bfcl_results(run: RunDirectory, folder: Path) -> tuple[dict[str, Any], list[
 
 def run_identity(run: RunDirectory) -> dict[str, Any]:
     """The name, folder and status of a run."""
-    from assay.runs.status import read_sink_states, read_status
+    from assay.runs.run_directory import read_sink_states, read_status
 
     status = read_status(run.path)
     return {

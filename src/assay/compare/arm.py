@@ -18,9 +18,8 @@ from assay.judge.arms import as_repeats
 from assay.judge.identity import is_fallback
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.runs.history import History
-from assay.runs.manifest_file import Manifest
 from assay.runs.records import CLUSTER, OUTCOME, EvaluationRecord, outcome, read_columns, scores_of
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import Manifest, RunDirectory
 
 COLUMNS = ("item_id", "repeat", "score", "parts", "error")
 OUTPUT = "output"

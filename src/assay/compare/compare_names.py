@@ -31,7 +31,7 @@ from assay.judge.scores import on_one_scale, on_shared_items
 from assay.judge.verdict import asked_non_inferior, with_margin
 from assay.runs.history import History, evaluation_records, measured_checkpoints
 from assay.runs.records import EvaluationRecord, read_scores
-from assay.runs.run_directory import RunDirectory, begun
+from assay.runs.run_directory import RunDirectory, begun, read_status, stored_status
 from assay.runs.run_files import DamagedFile, Selection, read_selection
 from assay.runs.run_names import (
     RunReference,
@@ -42,7 +42,6 @@ from assay.runs.run_names import (
     resolve_checkpoint,
 )
 from assay.runs.same_experiment import apart, made_so, newest_by_seed
-from assay.runs.status import read_status, stored_status
 
 Value = TypeVar("Value")
 

@@ -16,10 +16,15 @@ from assay.data.results.foreign_result import Result
 from assay.errors import Finding, InputError, finding
 from assay.judge.confounds import ABSENT, Confound, differences, dotted, idle, part_of
 from assay.runs.history import evaluation_records
-from assay.runs.manifest_file import CHECKED, overridden, read_manifest, saw_answers
 from assay.runs.records import EvaluationRecord
-from assay.runs.run_directory import RunDirectory
-from assay.runs.status import read_status
+from assay.runs.run_directory import (
+    CHECKED,
+    RunDirectory,
+    overridden,
+    read_manifest,
+    read_status,
+    saw_answers,
+)
 
 BASE = "base"
 TRAINING = ("data", "helpers", "stages")

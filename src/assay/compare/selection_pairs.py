@@ -16,9 +16,7 @@ from assay.compare.arm import Arm, Key, Provenance
 from assay.data.files import Damage, recorded_checksums
 from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.models.folder import WeightDifference, compare_weights
-from assay.runs.checkpoints import check_checkpoint
-from assay.runs.manifest_file import read_manifest
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, check_checkpoint, read_manifest
 from assay.runs.run_names import located
 
 BASE = "base"

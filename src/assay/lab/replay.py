@@ -35,10 +35,9 @@ from assay.rl.policy import Policy
 from assay.rl.signal import SignalStats, signal_stats
 from assay.runs.history import History, Sample, samples_in
 from assay.runs.run_code import restore_code
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, stored_status
 from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import experiment_of
-from assay.runs.status import stored_status
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.user_code import forget_changed_files
 from assay.train.checkpoint import Journal, Place

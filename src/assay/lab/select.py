@@ -27,7 +27,7 @@ from assay.lab.data.run_rows import (
 )
 from assay.lab.session.reward_parts import full_reward
 from assay.runs.history import Sample, files_sha256
-from assay.runs.manifest_file import read_manifest
+from assay.runs.run_directory import read_manifest
 from assay.runs.run_names import experiment_of
 from assay.tasks.task import task
 

@@ -23,9 +23,8 @@ from assay.library.typed_results import EvaluationResult, Run, RunComparison
 from assay.pages.live_display import PlainProgress
 from assay.pages.run_page import Reporting, lacks_page, write_report
 from assay.runs.history import History
-from assay.runs.run_directory import lab_root
+from assay.runs.run_directory import hold_run, lab_root, read_status
 from assay.runs.run_names import experiment_of, find_run, parse_run_name
-from assay.runs.status import hold_run, read_status
 
 if TYPE_CHECKING:  # checking loads torch, which comparing and reading do without
     from pandas import DataFrame

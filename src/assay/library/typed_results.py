@@ -261,8 +261,8 @@ def evaluation_result(done: "Evaluated") -> EvaluationResult:
     from assay.judge.paired import score_range
     from assay.lab.session.evaluation import BASE, trained_on
     from assay.runs.history import find_record
-    from assay.runs.manifest_file import read_manifest
     from assay.runs.records import recorded_outcomes
+    from assay.runs.run_directory import read_manifest
 
     record = find_record(done.run, done.key)
     arm = load_arm(Provenance(done.run, done.checkpoint, record), outputs=False)

@@ -23,10 +23,9 @@ from assay.lab.monitor.stage_health import stage_health
 from assay.runs.history import History, answers_in
 from assay.runs.metrics import read_metrics
 from assay.runs.records import EvaluationRecord
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, Status, read_status
 from assay.runs.run_files import read_selection
 from assay.runs.run_names import experiment_of
-from assay.runs.status import Status, read_status
 from assay.train.metric_names import PART
 
 CURVES = (

@@ -13,7 +13,7 @@ from assay.pages.facts import RunFacts
 from assay.pages.page import Block, Column, Facts, Folded, Heading, Mark, Table, Text
 from assay.pages.words import Words, flat, number, percent, visible
 from assay.runs.history import left_out
-from assay.runs.manifest_file import CHECKED, overridden, saw_answers
+from assay.runs.run_directory import CHECKED, overridden, saw_answers
 
 GRAVE = ("questions", "calls")
 """Why a reported score may measure memory."""

@@ -35,8 +35,7 @@ from assay.pages.progress_content import progress_blocks, progress_page
 from assay.pages.provenance import data_blocks, fingerprint_blocks
 from assay.pages.words import Words, in_language, percent, worded, words
 from assay.runs.history import leaving_out
-from assay.runs.run_directory import RunDirectory
-from assay.runs.status import STATUS, stored_status
+from assay.runs.run_directory import STATUS, RunDirectory, stored_status
 
 
 @dataclass(frozen=True, slots=True)

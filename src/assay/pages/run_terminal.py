@@ -12,8 +12,7 @@ from assay.pages.run_page import page_of, sections
 from assay.pages.safe_console import SafeConsole
 from assay.pages.terminal import blocks_shown
 from assay.pages.words import Words, score_text, visible, worded, words
-from assay.runs.run_directory import RunDirectory
-from assay.runs.status import read_status
+from assay.runs.run_directory import RunDirectory, read_status
 
 IN_TERMINAL = ("results", "rounds", "lineage", "outcomes", "others", "generation", "examples")
 IN_TERMINAL += ("health",)

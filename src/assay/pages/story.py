@@ -56,11 +56,17 @@ from assay.pages.words import (
     worded,
     words,
 )
-from assay.runs.manifest_file import IMPORTED, PUT_ASIDE, WENT_ON, read_manifest
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import (
+    IMPORTED,
+    PUT_ASIDE,
+    WENT_ON,
+    RunDirectory,
+    read_manifest,
+    read_sink_states,
+    runs_of,
+)
 from assay.runs.run_files import read_level, read_selection, read_selections
 from assay.runs.run_names import Located, RunNotFound, experiment_of, recorded_place, stage_start
-from assay.runs.status import read_sink_states
 from assay.train.metric_names import is_written
 
 TITLES = {"trl": "TRL", "verl": "verl", "swift": "ms-swift"}

@@ -29,7 +29,6 @@ from assay.experiment.experiment import Experiment
 from assay.judge.health_rules import derived
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.runs.cost_ledger import LedgerCall, read_calls
-from assay.runs.manifest_file import Manifest, read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.records import (
     CLUSTER,
@@ -47,7 +46,7 @@ from assay.runs.records import (
     stored_turns,
     whole_table,
 )
-from assay.runs.run_directory import RunDirectory, folders_in
+from assay.runs.run_directory import Manifest, RunDirectory, folders_in, read_manifest
 from assay.runs.run_files import FIX, DamagedFile, Selection, as_entry, read_json, read_selection
 from assay.runs.run_names import (
     RunNotFound,

@@ -14,8 +14,7 @@ from typing import Any
 
 from assay.data.files import atomic_write_bytes, sha256_file, sync
 from assay.errors import InputError
-from assay.runs.checkpoints import misplaced, step_name, steps_in
-from assay.runs.run_directory import RunDirectory, folders_in
+from assay.runs.run_directory import RunDirectory, folders_in, misplaced, step_name, steps_in
 from assay.runs.run_files import FIX, DamagedFile, parse_line, read_typed
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from assay.data.files import PART, remove_parts
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.runs.manifest_file import read_manifest
 from assay.runs.registry import note_deleted, remove_run
-from assay.runs.run_directory import RUNS, RunDirectory, all_runs
+from assay.runs.run_directory import RUNS, RunDirectory, all_runs, hold_run, read_manifest
 from assay.runs.run_files import FIX, DamagedFile, read_json, write_json
 from assay.runs.run_names import (
     RunNotFound,
@@ -21,7 +20,6 @@ from assay.runs.run_names import (
     find_run,
     read_run_name,
 )
-from assay.runs.status import hold_run
 
 PROTECTED = "protected.json"
 Reference = tuple[str, str]

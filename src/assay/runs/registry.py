@@ -22,10 +22,15 @@ from typing import Any, Literal
 from assay.data.files import PART, append_line, kept, remove_parts
 from assay.errors import InputError
 from assay.judge.verdict import Looks
-from assay.runs.manifest_file import read_manifest
-from assay.runs.run_directory import RunDirectory, all_runs
+from assay.runs.run_directory import (
+    RunDirectory,
+    RunState,
+    all_runs,
+    is_held,
+    read_manifest,
+    stored_status,
+)
 from assay.runs.run_files import DamagedFile, as_entry, read_json, whole_lines
-from assay.runs.status import RunState, is_held, stored_status
 
 
 def last_score(run: RunDirectory) -> tuple[float | None, str]:

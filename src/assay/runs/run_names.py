@@ -21,9 +21,15 @@ from assay.experiment.checkpoint_reference import (
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec
-from assay.runs.checkpoints import check_checkpoint
-from assay.runs.manifest_file import read_manifest
-from assay.runs.run_directory import RunDirectory, all_runs, folders_in, runs_of
+from assay.runs.run_directory import (
+    RunDirectory,
+    all_runs,
+    check_checkpoint,
+    folders_in,
+    read_manifest,
+    runs_of,
+    seed_or_damage,
+)
 from assay.runs.run_files import (
     FIX,
     DamagedFile,
@@ -33,7 +39,6 @@ from assay.runs.run_files import (
     read_selection,
     write_json,
 )
-from assay.runs.status import seed_or_damage
 
 _PATTERN = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,254})"

@@ -17,12 +17,21 @@ from assay.experiment.tables import EngineSpec
 from assay.judge.confounds import differences
 from assay.runs.cost_ledger import take_ledger
 from assay.runs.history import evaluation_records
-from assay.runs.manifest_file import read_manifest
 from assay.runs.registry import check_index, remove_run
 from assay.runs.run_code import keep_code
-from assay.runs.run_directory import RunDirectory, begun, create_run, never_begun
+from assay.runs.run_directory import (
+    RunDirectory,
+    begun,
+    create_run,
+    hold_lab,
+    hold_run,
+    never_begun,
+    read_manifest,
+    read_status,
+    seed_or_damage,
+    stored_status,
+)
 from assay.runs.run_names import experiment_of
-from assay.runs.status import hold_lab, hold_run, read_status, seed_or_damage, stored_status
 
 
 def way_on(run: RunDirectory) -> str:

@@ -20,15 +20,13 @@ from assay.data.files import (
 )
 from assay.errors import InputError
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.runs.checkpoints import OPTIMIZER, misplaced
 from assay.runs.cost_ledger import LEDGER, LedgerUnusable, lost_calls, read_calls
 from assay.runs.history import read_description
 from assay.runs.judgement_journal import FOLDER, read_file
 from assay.runs.metrics import lost_history, read_metrics
 from assay.runs.records import check_record
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import OPTIMIZER, RunDirectory, is_held, misplaced, stored_status
 from assay.runs.run_files import LIST, check_listed, listed_files, whole_lines
-from assay.runs.status import is_held, stored_status
 
 CHANGING = re.compile(
     r"status\.json|sinks\.json|now\.json|lock|metrics\.jsonl|protected\.json|checksums\.jsonl"

@@ -50,8 +50,8 @@ from assay.models.source import EXAMPLES
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.batcher import Batcher, Sampler, SamplingJob
 from assay.rollout.engines.register import sampler_here
+from assay.runs.run_directory import stored_status
 from assay.runs.run_names import experiment_of, find_named
-from assay.runs.status import stored_status
 from assay.serve import connections
 from assay.tasks.task import CallSyntax, call_syntax
 

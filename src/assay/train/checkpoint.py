@@ -27,7 +27,7 @@ from assay.rl.objectives import Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
 from assay.rl.sampling_proof import Sums
-from assay.runs.checkpoints import (
+from assay.runs.run_directory import (
     OPTIMIZER,
     STATE,
     check_checkpoint,

@@ -42,9 +42,8 @@ from assay.pages.page import (
 )
 from assay.pages.words import Words, flat, number
 from assay.runs.history import ANSWER, SAMPLE, History, find_record, find_samples
-from assay.runs.manifest_file import read_manifest
 from assay.runs.records import PROMPT, outcome, read_columns, stored_messages, transcript
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, read_manifest
 from assay.view.completions import CompletionFile, Filter, Stored, read_filter
 from assay.view.runs_page import page_links
 from assay.view.window import Shown, Window, completions_of, full_name, lab_address, live_address

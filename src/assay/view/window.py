@@ -23,9 +23,16 @@ from assay.pages.html import body_html, headed, style
 from assay.pages.live_display import clock_text
 from assay.pages.page import Page
 from assay.pages.words import LANGUAGES, Words, flat, number
-from assay.runs.run_directory import RunDirectory, all_runs, check_lab
+from assay.runs.run_directory import (
+    STATUS,
+    RunDirectory,
+    all_runs,
+    check_lab,
+    is_held,
+    read_now,
+    read_status,
+)
 from assay.runs.run_names import RunNotFound, find_run, parse_run_name
-from assay.runs.status import STATUS, is_held, read_now, read_status
 from assay.view.completions import Completions
 
 KEPT = 64

@@ -9,9 +9,14 @@ from assay.lab.run.resume import resume
 from assay.pages.comparison_page import write_comparison
 from assay.pages.notebook import notebook
 from assay.pages.run_page import write_report
-from assay.runs.manifest_file import CHECKED, overridden, read_manifest
-from assay.runs.run_directory import RunDirectory, runs_of
-from assay.runs.status import read_status
+from assay.runs.run_directory import (
+    CHECKED,
+    RunDirectory,
+    overridden,
+    read_manifest,
+    read_status,
+    runs_of,
+)
 from tests.cli.conftest import answer, assert_one_line, call
 from tests.compare.tables import runs_table
 from tests.english import english

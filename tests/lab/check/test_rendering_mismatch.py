@@ -13,8 +13,7 @@ from assay.lab.check.rendering_mismatch import COMPARED
 from assay.lab.check.subject import spread
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.evaluate_again import evaluate_again
-from assay.runs.run_directory import runs_of
-from assay.runs.status import read_status
+from assay.runs.run_directory import read_status, runs_of
 from tests.from_files import start
 from tests.lab.sound_lab import found, silent
 from tests.lab.tool_lab import look, make_tool_lab

@@ -14,8 +14,7 @@ from assay.lab.evaluate.run_evaluation import run_evaluation
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.resume import resume
 from assay.runs.records import fallbacks, read_columns, recorded_outcomes, refuse_fallbacks
-from assay.runs.run_directory import RunDirectory, runs_of
-from assay.runs.status import read_status
+from assay.runs.run_directory import RunDirectory, read_status, runs_of
 from assay.tasks.running import RewardRunner
 from tests.from_files import start
 from tests.lab.evaluate.scripted_answerer import ScriptedAnswerer, made_evaluation

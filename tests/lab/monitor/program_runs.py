@@ -11,8 +11,7 @@ from assay.labs.workflows.execution import Execution, OperatorCall, facts_of
 from assay.runs.cost_ledger import CostLedger, LedgerCall
 from assay.runs.metrics import append_metrics
 from assay.runs.records import write_samples
-from assay.runs.run_directory import RunDirectory, create_run
-from assay.runs.status import stored_status, write_status
+from assay.runs.run_directory import RunDirectory, create_run, stored_status, write_status
 from tests.sample_lines import sample_line
 
 SPEC = """

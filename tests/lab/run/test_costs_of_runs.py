@@ -12,8 +12,7 @@ from assay.lab.run.resume import resume
 from assay.labs.math.rewards import REWARDS
 from assay.runs.cost_ledger import read_calls
 from assay.runs.metrics import read_metrics
-from assay.runs.run_directory import RunDirectory, all_runs
-from assay.runs.status import read_status
+from assay.runs.run_directory import RunDirectory, all_runs, read_status
 from assay.runs.verify_files import verify_run
 from assay.tasks.helper_model import HelperModel, OverBudget
 from assay.tasks.judge_reward import JudgeReward, answers

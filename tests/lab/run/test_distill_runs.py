@@ -15,9 +15,8 @@ from assay.rollout.engines.endpoint import client
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.cost_ledger import read_calls
 from assay.runs.history import History
-from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory, read_manifest, runs_of
 from tests.cli.conftest import assert_one_line, call
 from tests.from_files import run_from, start
 from tests.lab.run.teacher_server import TeacherServer, teacher_server

@@ -14,8 +14,7 @@ from assay.rollout.engines.endpoint.client import URL
 from assay.runs.cost_ledger import read_calls
 from assay.runs.history import evaluation_records
 from assay.runs.records import read_columns
-from assay.runs.run_directory import RunDirectory, all_runs
-from assay.runs.status import read_status
+from assay.runs.run_directory import RunDirectory, all_runs, read_status
 from tests.cli.conftest import assert_one_line, call
 from tests.rollout.engines.endpoint.fault_server import FaultServer, fault_server
 

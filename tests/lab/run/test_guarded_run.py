@@ -12,9 +12,8 @@ from assay.errors import InputError, RunFailure
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.resume import resume
 from assay.pages.run_page import Reporting
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory, read_status, runs_of, stored_status, write_status
 from assay.runs.run_files import read_selection
-from assay.runs.status import read_status, stored_status, write_status
 from tests.from_files import launch_or_resume, run_from
 from tests.tiny_labs import make_lab
 

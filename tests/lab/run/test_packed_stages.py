@@ -6,8 +6,8 @@ import pytest
 
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
-from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import read_manifest
 from tests.from_files import check_experiment, run_from
 from tests.tiny_labs import make_lab
 

@@ -6,8 +6,8 @@ from benchmarks.families import tiny_family
 
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
-from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
+from assay.runs.run_directory import read_manifest
 from tests.from_files import check_experiment, start
 from tests.lab.monitor.sinks.logged_run import Noted
 from tests.tiny_labs import make_lab

@@ -12,9 +12,8 @@ from assay.lab.check.gold_trials import gold_answers
 from assay.lab.check.subject import Number, Subject
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session
-from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, read_manifest
 from tests.from_files import run_from
 from tests.tiny_labs import make_lab
 

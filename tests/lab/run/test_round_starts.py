@@ -22,10 +22,9 @@ from assay.pages.words import words
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.metrics import read_metrics
 from assay.runs.records import read_scores
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory, read_status, runs_of
 from assay.runs.run_files import Selection, read_selection
 from assay.runs.run_names import resolve_checkpoint
-from assay.runs.status import read_status
 from tests.docs.pages import blocks
 from tests.forked import forked
 from tests.from_files import run_from, start

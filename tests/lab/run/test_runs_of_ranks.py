@@ -12,9 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from assay.runs.manifest_file import read_manifest
-from assay.runs.run_directory import RunDirectory, all_runs
-from assay.runs.status import stored_status
+from assay.runs.run_directory import RunDirectory, all_runs, read_manifest, stored_status
 from tests.forked import assay
 from tests.lab.run.test_kill import everything, steps_done
 from tests.tiny_labs import make_lab

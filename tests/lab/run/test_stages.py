@@ -12,9 +12,8 @@ from assay.lab.session import session
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.runs.metrics import read_metrics
-from assay.runs.run_directory import runs_of
+from assay.runs.run_directory import read_status, runs_of
 from assay.runs.run_names import experiment_of
-from assay.runs.status import read_status
 from assay.sandbox.pool import WorkerPools
 from assay.tasks.running import RewardRunner
 from tests.from_files import start

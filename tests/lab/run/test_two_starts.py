@@ -11,8 +11,7 @@ from assay.lab.monitor.observer import Silent
 from assay.lab.run import runner
 from assay.runs.cost_ledger import CostLedger, LedgerCall, read_calls
 from assay.runs.registry import indexed_runs
-from assay.runs.run_directory import RunDirectory, all_runs, create_run
-from assay.runs.status import hold_run, read_status
+from assay.runs.run_directory import RunDirectory, all_runs, create_run, hold_run, read_status
 from tests.forked import assay, forked
 from tests.from_files import launch_or_resume, start
 from tests.tiny_labs import make_lab

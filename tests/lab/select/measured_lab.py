@@ -9,8 +9,7 @@ from typing import Any
 from assay.data.splits import Shuffled
 from assay.lab.select import Selected, select_rows
 from assay.runs.records import write_samples
-from assay.runs.run_directory import RunDirectory, create_run
-from assay.runs.status import stored_status, write_status
+from assay.runs.run_directory import RunDirectory, create_run, stored_status, write_status
 from tests.sample_lines import sample_line
 from tests.tiny_labs import write_rows
 

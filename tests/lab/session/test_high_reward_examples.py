@@ -18,9 +18,8 @@ from assay.lab.data.run_rows import Example, best_answers, high_reward_examples,
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session
 from assay.runs.history import Sample, find_record, measured_checkpoints
-from assay.runs.manifest_file import read_manifest
 from assay.runs.records import RecordWriter
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory, read_manifest, runs_of
 from assay.tasks.task import task
 from tests.from_files import start
 from tests.sample_lines import read_samples

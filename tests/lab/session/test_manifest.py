@@ -20,8 +20,7 @@ from assay.lab.session.manifest import (
 from assay.lab.session.reward_parts import source_sha256
 from assay.lab.session.session import Session
 from assay.labs.math.task import TASK
-from assay.runs.manifest_file import read_manifest, write_manifest
-from assay.runs.run_directory import create_run
+from assay.runs.run_directory import create_run, read_manifest, write_manifest
 from tests.tiny_labs import make_lab
 
 

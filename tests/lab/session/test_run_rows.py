@@ -14,9 +14,8 @@ from assay.experiment.data_tables import DataSpec, PassRate, RunSamples
 from assay.experiment.read_file import read_experiment
 from assay.lab.data.prepare import asked_rows, load_rows, rows_by_id
 from assay.lab.data.run_rows import records_of, with_pass_rates
-from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory, read_manifest, runs_of
 from assay.tasks.task import task
 from tests.from_files import start
 from tests.sample_lines import read_samples

@@ -19,8 +19,7 @@ from assay.errors import InputError
 from assay.lab.sweep import missing_runs
 from assay.lab.sweep.missing_runs import Done, devices_of, missing_work, run_jobs, threads_of
 from assay.lab.sweep.read_sweep import read_sweep
-from assay.runs.run_directory import runs_of
-from assay.runs.status import read_status
+from assay.runs.run_directory import read_status, runs_of
 from tests.forked import forked
 from tests.lab.pivot_lab import HARD, TEST, PivotLab, make_pivot_lab, ones, score
 from tests.lab.run.test_runs_of_ranks import is_over

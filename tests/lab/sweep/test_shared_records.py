@@ -9,7 +9,7 @@ from assay.lab.evaluate.run_evaluation import claimed
 from assay.lab.sweep.missing_runs import RunJob, shares
 from assay.lab.sweep.planned_runs import plan
 from assay.lab.sweep.read_sweep import read_sweep
-from assay.runs.status import hold_run, is_held
+from assay.runs.run_directory import hold_run, is_held
 from tests.lab.pivot_lab import make_pivot_lab
 
 SWEEP = 'name = "s"\nbase = "base.toml"\non = ["test"]\n[axes]\nstage.sft.batch = [2, 4]\n'

@@ -25,7 +25,7 @@ from assay.lab.sweep.spread_runs import (
     run_cell,
     spread_jobs,
 )
-from assay.runs.status import hold_run, is_held
+from assay.runs.run_directory import hold_run, is_held
 from tests.engines.local_pool import AFTER, BEFORE, LocalPool
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
 from tests.lab.sweep.test_missing_runs import STUB, SWEEP, marks

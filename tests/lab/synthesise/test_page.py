@@ -3,7 +3,7 @@
 import pytest
 
 from assay.pages.run_page import write_report
-from assay.runs.manifest_file import read_manifest
+from assay.runs.run_directory import read_manifest
 from tests.cli.conftest import answer, call
 from tests.from_files import start
 from tests.lab.synthesise.sums import made, make_sums

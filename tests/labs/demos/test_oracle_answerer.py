@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.runs.manifest_file import read_manifest
 from assay.runs.records import read_columns
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory, read_manifest, runs_of
 from tests.cli.conftest import assert_one_line, call
 from tests.labs.demos.helped_lab import OPTIONS, helps, items, make_helped_lab
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from assay.pages.notebook import notebook
 from assay.runs.notes import add_note
-from assay.runs.status import stored_status, write_status
+from assay.runs.run_directory import stored_status, write_status
 from tests.pages.synthetic import Shape, demo_run, empty_run
 
 SMALL = Shape(items=30, steps=6, groups=2)

@@ -13,9 +13,8 @@ from assay.pages.content import difference_blocks, pairings
 from assay.pages.run_page import write_report
 from assay.pages.words import percent, points, words
 from assay.runs.metrics import append_metrics
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, stored_status, write_status
 from assay.runs.run_files import write_listed
-from assay.runs.status import stored_status, write_status
 from tests.compare.test_judged_table import control_of
 from tests.pages.pages import Page
 from tests.pages.synthetic import (

@@ -12,8 +12,7 @@ from assay.pages.run_terminal import MOST_LINES, ended_text, ending, final_block
 from assay.pages.story import next_command
 from assay.pages.words import percent
 from assay.runs.metrics import append_metrics
-from assay.runs.run_directory import RunDirectory
-from assay.runs.status import hold_run, stored_status, write_status
+from assay.runs.run_directory import RunDirectory, hold_run, stored_status, write_status
 from tests.compare.test_judged_table import control_of, previous_of
 from tests.pages.pages import printed
 from tests.pages.run_page.test_page import small_run

@@ -37,8 +37,7 @@ from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.session.session import Session
 from assay.lab.session.tool_stage import translations
 from assay.rl.losses import LOSSES
-from assay.runs.manifest_file import CHECKED, read_manifest
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import CHECKED, RunDirectory, read_manifest
 from assay.runs.run_names import stage_start
 from assay.train.grpo import algorithm_of, most
 

@@ -32,11 +32,9 @@ from assay.runs.history import (
     sample_files,
     samples_in,
 )
-from assay.runs.manifest_file import read_manifest
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, read_manifest, read_status
 from assay.runs.run_files import FIX, as_entry, read_json
 from assay.runs.run_names import find_run, read_run_name
-from assay.runs.status import read_status
 
 PASS_RATE = "pass_rate"
 """The field of `extra` that holds a measured pass rate."""

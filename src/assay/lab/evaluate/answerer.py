@@ -18,7 +18,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.session.evaluation import Evaluation
 from assay.lab.session.session import Session
-from assay.runs.manifest_file import Manifest
+from assay.runs.run_directory import Manifest
 from assay.tasks.user_code import SCHEME
 
 LONGEST_SOURCE = 120

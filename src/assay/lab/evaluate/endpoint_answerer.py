@@ -36,7 +36,7 @@ from assay.rollout.engines.endpoint.client import Endpoint, check_rendering, end
 from assay.rollout.engines.endpoint.openai_text import Unanswered
 from assay.rollout.episodes import turn_finished
 from assay.runs.cost_ledger import CostLedger
-from assay.runs.manifest_file import Manifest
+from assay.runs.run_directory import Manifest
 from assay.tasks.helper_model import Caller, HelperAnswer, Question
 from assay.tasks.task import Tools
 from assay.train.sampled_groups import FAILED

@@ -31,8 +31,7 @@ from assay.lab.session.session import Session
 from assay.models.precision import Precision
 from assay.rl.policy import SampleKey
 from assay.rollout.episodes import Samples, run_episodes
-from assay.runs.manifest_file import Manifest
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import Manifest, RunDirectory, runs_of
 from assay.runs.run_names import experiment_of
 from assay.train.sampled_groups import FAILED
 

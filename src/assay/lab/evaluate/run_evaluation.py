@@ -29,7 +29,6 @@ from assay.lab.session.manifest import about_run, evaluation_table
 from assay.lab.session.reward_parts import judge_journal
 from assay.lab.session.session import Session
 from assay.rollout.episodes import telling
-from assay.runs.manifest_file import Manifest
 from assay.runs.records import (
     CLUSTER,
     FACTS,
@@ -41,6 +40,7 @@ from assay.runs.records import (
     recorded_outcomes,
     refuse_fallbacks,
 )
+from assay.runs.run_directory import Manifest
 from assay.tasks.helper_model import find_helper
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import FixedArm

@@ -12,8 +12,7 @@ from functools import partialmethod
 from typing import Any
 
 from assay.errors import RunFailure
-from assay.runs.run_directory import RunDirectory
-from assay.runs.status import NOW, Now, write_now
+from assay.runs.run_directory import NOW, Now, RunDirectory, write_now
 
 
 class Observer:
@@ -45,7 +44,7 @@ class Observer:
         """A progress report on a run is due, after `step` of a stage."""
 
     def end(self, run: RunDirectory) -> None:
-        """A run finished or stopped; `runs.status.read_status` says which."""
+        """A run finished or stopped; `runs.run_directory.read_status` says which."""
 
 
 EVENTS = ("begin", "note", "stage", "step", "inside", "evaluation", "work", "report", "end")

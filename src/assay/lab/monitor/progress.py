@@ -40,9 +40,8 @@ from assay.lab.monitor.run_costs import known, sent
 from assay.lab.monitor.stage_health import planned_steps, spending, stage_health
 from assay.runs.cost_ledger import LedgerCall
 from assay.runs.history import History, Sample, samples_in
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, Status, read_status
 from assay.runs.run_files import Selection
-from assay.runs.status import Status, read_status
 from assay.tasks.reward_metrics import FactReading, marked, plain_facts
 from assay.tasks.task import task
 

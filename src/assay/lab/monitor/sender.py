@@ -21,12 +21,16 @@ from assay.lab.monitor.observer import Observer, Several, Silent
 from assay.lab.monitor.sinks import SINKS, Sink, SinkOpening, check_log
 from assay.rollout.engines.endpoint.openai_text import redact
 from assay.runs.history import evaluation_records
-from assay.runs.manifest_file import read_manifest
 from assay.runs.metrics import read_metrics
 from assay.runs.notes import add_note
 from assay.runs.records import read_scores
-from assay.runs.run_directory import RunDirectory
-from assay.runs.status import SinkStates, read_sink_states, stored_status
+from assay.runs.run_directory import (
+    RunDirectory,
+    SinkStates,
+    read_manifest,
+    read_sink_states,
+    stored_status,
+)
 
 MOST_WAITING = 10_000
 """Steps that may wait for a slow sink; then it is given up until the run is resumed."""

@@ -20,8 +20,7 @@ from assay.compare.judged_table import ScoreRow
 from assay.errors import InputError, nearest
 from assay.experiment.tables import LogSpec
 from assay.judge.confounds import dotted
-from assay.runs.run_directory import RunDirectory
-from assay.runs.status import RunState
+from assay.runs.run_directory import RunDirectory, RunState
 
 _UNUSUAL = re.compile(r"[^\w\-. :/]")
 """Characters that not every program takes in a name."""

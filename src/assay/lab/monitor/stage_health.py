@@ -22,10 +22,9 @@ from assay.judge.health_rules import BONUSES, OF_SAMPLES, PENALTIES, STORED_ADVI
 from assay.judge.scores import ItemScores
 from assay.judge.trends import FORETELLING, forecast_total
 from assay.runs.history import History
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, stored_status
 from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import resolve_checkpoint
-from assay.runs.status import stored_status
 from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM
 from assay.train.metric_names import PART
 

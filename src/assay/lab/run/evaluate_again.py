@@ -31,13 +31,12 @@ from assay.runs.history import read_description
 from assay.runs.records import EvaluationRecord, refuse_fallbacks
 from assay.runs.registry import note_run
 from assay.runs.run_code import restore_code
-from assay.runs.run_directory import RunDirectory, runs_of
+from assay.runs.run_directory import RunDirectory, hold_run, is_held, runs_of, stored_status
 from assay.runs.run_names import (
     experiment_of,
     find_named,
 )
 from assay.runs.same_experiment import fresh_run
-from assay.runs.status import hold_run, is_held, stored_status
 from assay.tasks.task import TASKS
 from assay.tasks.task import task as find_task
 from assay.tasks.user_code import forget_changed_files

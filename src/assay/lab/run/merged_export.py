@@ -33,14 +33,13 @@ from assay.models.gguf_file import check_gguf, write_gguf
 from assay.models.load import GENERATION, is_composite, write_back
 from assay.models.supported import TEMPLATE, quiet_transformers, read_config
 from assay.models.weight_files import TESTED, in_file_names, save_weights, whole_state
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, stored_status
 from assay.runs.run_names import (
     checkpoint_directory,
     experiment_of,
     find_named,
     read_run_name,
 )
-from assay.runs.status import stored_status
 from assay.train.checkpoint import HEADROOM
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}

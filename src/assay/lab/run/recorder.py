@@ -29,7 +29,6 @@ from assay.lab.session.session import Session
 from assay.models.precision import choose_precision
 from assay.models.taken_over import open_theirs, refuse_unlike, refuse_unsteady
 from assay.rl.policy import Policy
-from assay.runs.checkpoints import STATE
 from assay.runs.history import History
 from assay.runs.judgement_journal import JudgementJournal
 from assay.runs.metrics import append_metrics, keep_history
@@ -41,8 +40,7 @@ from assay.runs.records import (
     conversation_columns,
     write_samples,
 )
-from assay.runs.run_directory import RunDirectory
-from assay.runs.status import change_status
+from assay.runs.run_directory import STATE, RunDirectory, change_status
 from assay.train.checkpoint import (
     Journalled,
     SampleRecord,

@@ -27,19 +27,28 @@ from assay.lab.run.runner import at_work, manifest_now, start, work
 from assay.lab.session.manifest import check_base, check_manifest, rows_still_there
 from assay.lab.session.session import Session
 from assay.lab.session.validate import check_whole
-from assay.runs.checkpoints import OPTIMIZER, check_checkpoint, continuable, step_name
 from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, put_aside_unreadable
 from assay.runs.history import evaluation_records
-from assay.runs.manifest_file import PUT_ASIDE, read_manifest, write_manifest
 from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.protection import guard_delete
 from assay.runs.registry import note_run
 from assay.runs.run_code import restore_code
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import (
+    OPTIMIZER,
+    PUT_ASIDE,
+    RunDirectory,
+    check_checkpoint,
+    continuable,
+    hold_run,
+    read_manifest,
+    read_status,
+    step_name,
+    stored_status,
+    write_manifest,
+)
 from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import experiment_of
 from assay.runs.same_experiment import check_same, newest
-from assay.runs.status import hold_run, read_status, stored_status
 from assay.tasks.user_code import forget_changed_files
 
 

@@ -65,14 +65,19 @@ from assay.lab.session.stage_methods import (
 from assay.lab.session.tool_stage import ToolStage, start_source
 from assay.models.precision import make_optimizer
 from assay.rl.policy import Policy
-from assay.runs.checkpoints import drop_optimizers
 from assay.runs.history import History
-from assay.runs.manifest_file import CHECKED, Manifest, write_manifest
 from assay.runs.registry import note_run
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import (
+    CHECKED,
+    Manifest,
+    RunDirectory,
+    Status,
+    change_status,
+    drop_optimizers,
+    write_manifest,
+)
 from assay.runs.run_names import experiment_of
 from assay.runs.same_experiment import fresh_run, refuse_existing
-from assay.runs.status import Status, change_status
 from assay.train.checkpoint import TrainState, load_checkpoint
 from assay.train.loop import SourceShares, train
 from assay.train.ranks import Member, RankedPolicy, serve

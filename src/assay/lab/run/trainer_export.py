@@ -67,11 +67,15 @@ from assay.lab.session.stage_methods import StageInput
 from assay.lab.session.tool_stage import ToolStage, stage_alone
 from assay.models.folder import CONFIG, read_object
 from assay.models.load import GENERATION
-from assay.runs.checkpoints import check_checkpoint
 from assay.runs.history import History
-from assay.runs.manifest_file import WENT_ON, read_manifest, write_manifest
 from assay.runs.metrics import check_history, truncate_metrics
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import (
+    WENT_ON,
+    RunDirectory,
+    check_checkpoint,
+    read_manifest,
+    write_manifest,
+)
 from assay.sandbox.call_watch import ProcessMeter
 from assay.tasks.user_code import source_files
 from assay.trainers.outputs.output import Saved

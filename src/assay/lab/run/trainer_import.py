@@ -45,11 +45,19 @@ from assay.models.scoring import evaluating
 from assay.models.supported import read_config
 from assay.models.weight_files import ADAPTER_CONFIG
 from assay.rollout.policies.language import LanguagePolicy
-from assay.runs.checkpoints import steps_in
-from assay.runs.manifest_file import IMPORTED, Manifest, write_manifest
 from assay.runs.registry import check_index, note_run
-from assay.runs.run_directory import RunDirectory, begun, drafted_run
-from assay.runs.status import change_status, hold_lab, seed_or_damage
+from assay.runs.run_directory import (
+    IMPORTED,
+    Manifest,
+    RunDirectory,
+    begun,
+    change_status,
+    drafted_run,
+    hold_lab,
+    seed_or_damage,
+    steps_in,
+    write_manifest,
+)
 from assay.tasks.task import task
 from assay.train.grpo import score_all
 from assay.train.likelihood import NLL, likelihood_batch

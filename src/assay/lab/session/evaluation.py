@@ -24,8 +24,8 @@ from assay.lab.data.prepare import EXAMPLES, DataSet, find_part
 from assay.lab.models.learner import Learner, drawn_by, first_context
 from assay.lab.session.reward_parts import reward_of, rewards_in, rubric_of
 from assay.rl.policy import Sampling
-from assay.runs.manifest_file import Manifest
 from assay.runs.records import EvaluationRecord
+from assay.runs.run_directory import Manifest
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.rendered_dialogue import dialogue_of
 from assay.tasks.reward_table import RewardTable

@@ -54,8 +54,14 @@ from assay.lab.session.reward_parts import (
 from assay.lab.session.session import Session
 from assay.lab.session.tool_stage import translations
 from assay.models.matmul import processor_name
-from assay.runs.manifest_file import CHECKED, IMPORTED, Manifest, read_manifest, write_manifest
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import (
+    CHECKED,
+    IMPORTED,
+    Manifest,
+    RunDirectory,
+    read_manifest,
+    write_manifest,
+)
 from assay.runs.run_names import RunNotFound, checkpoint_directory, run_checkpoint, stage_start
 from assay.tasks.running import DEADLINE_SECONDS
 from assay.tasks.task import RewardFunction, Task, made_source, reward_version, task_fingerprint

@@ -32,8 +32,7 @@ from assay.lab.session.reward_parts import reward_of
 from assay.lab.session.stage_methods import StageInput
 from assay.models.precision import Precision, choose_precision
 from assay.runs.cost_ledger import CostLedger
-from assay.runs.manifest_file import read_manifest
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, read_manifest
 from assay.runs.run_files import read_level
 from assay.sandbox.isolation import choose_isolation
 from assay.sandbox.pool import WorkerPools

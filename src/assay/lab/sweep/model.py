@@ -17,8 +17,7 @@ from assay.judge.scores import ItemScores
 from assay.judge.selection import Choice
 from assay.judge.verdict import Comparison
 from assay.runs.history import History
-from assay.runs.manifest_file import read_manifest
-from assay.runs.run_directory import RunDirectory
+from assay.runs.run_directory import RunDirectory, read_manifest
 
 METRICS = (
     "loss",

@@ -53,7 +53,7 @@ from assay.lab.sweep.units import (
     same_evaluation,
 )
 from assay.runs.history import evaluation_records
-from assay.runs.manifest_file import overridden, read_manifest
+from assay.runs.run_directory import overridden, read_manifest, stored_status
 from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import (
     Winner,
@@ -64,7 +64,6 @@ from assay.runs.run_names import (
     read_winner,
     write_winner,
 )
-from assay.runs.status import stored_status
 
 
 def make_matrix(root: Path, file: Path, on: str | None = None, allow: Sequence[str] = ()) -> Matrix:

@@ -23,14 +23,12 @@ from assay.lab.sweep.model import (
 )
 from assay.lab.sweep.planned_runs import PlannedMeasure, PlannedRun
 from assay.lab.sweep.read_sweep import Axis
-from assay.runs.checkpoints import step_name
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.records import EvaluationRecord, read_scores
-from assay.runs.run_directory import RunDirectory, begun
+from assay.runs.run_directory import RunDirectory, begun, read_status, step_name, stored_status
 from assay.runs.run_files import DamagedFile, read_selection
 from assay.runs.run_names import experiment_of
 from assay.runs.same_experiment import apart, made_so, newest_by_seed
-from assay.runs.status import read_status, stored_status
 
 Records = tuple[EvaluationRecord, ...]
 

@@ -55,7 +55,7 @@ from assay.lab.synthesise.made_set import (
 )
 from assay.rollout.engines.endpoint.openai_text import portable
 from assay.runs.cost_ledger import LEDGER, STATE, LedgerCall, lost_costs, read_calls, state_text
-from assay.runs.status import hold_run
+from assay.runs.run_directory import hold_run
 from assay.sandbox.limits import Limits
 from assay.sandbox.pool import WorkerPool
 from assay.tasks.helper_model import HelperAnswer

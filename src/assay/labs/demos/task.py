@@ -25,7 +25,7 @@ from assay.labs.demos.demonstrations import FROZEN, POOL, SHOTS, selection_text
 from assay.labs.demos.outcomes import Selection, SelectionOutcome, ask
 from assay.labs.demos.rewards import REWARDS
 from assay.labs.demos.stored import selection_record, selection_rows
-from assay.runs.manifest_file import SEEN_ANSWERS
+from assay.runs.run_directory import SEEN_ANSWERS
 from assay.tasks.helper_model import find_helper
 from assay.tasks.task import BaseTask, FixedArm, MadeSource, moved
 

@@ -14,8 +14,7 @@ from assay.lab.monitor.observer import Observer, Silent
 from assay.lab.monitor.sender import sending
 from assay.lab.monitor.sinks import SinkOpening
 from assay.runs.metrics import append_metrics, read_metrics, truncate_metrics
-from assay.runs.run_directory import RunDirectory, create_run
-from assay.runs.status import RunState, SinkState, read_sink_states
+from assay.runs.run_directory import RunDirectory, RunState, SinkState, create_run, read_sink_states
 
 STAGE = {"method": "sft", "data": "rows", "steps": 4, "batch": 1}
 SPEC: dict[str, Any] = {
