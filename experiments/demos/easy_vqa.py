@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assay.data.hashing import sha256_text
+from assay.data.files import sha256_text
 from assay.data.loaded import Loaded, Record
 from assay.data.row import ImagePart
 from assay.data.wheels import wheel_directory

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from assay.data.hashing import normalise_text, sha256_text
+from assay.data.files import normalise_text, sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message
 from assay.data.wheels import wheel_directory

@@ -11,7 +11,7 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from assay.data.hashing import sha256_text
+from assay.data.files import sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message
 from assay.errors import InputError, look_up

@@ -20,7 +20,7 @@ from fractions import Fraction
 from functools import cache
 
 from assay.data.episode import Completion, Reward
-from assay.data.hashing import sha256_text
+from assay.data.files import sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row
 from assay.data.wheels import wheel_directory

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from assay.data.hashing import hash_contents
+from assay.data.files import hash_contents
 from assay.data.leakage import EXACT, FUNCTION, NORMALISED, Overlap, overlap, separate
 from assay.data.row import ImagePart, Message, Row, TextPart, ToolCall
 from assay.data.row_checks import FieldCondition, field_value, sorted_places, where

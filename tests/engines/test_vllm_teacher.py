@@ -16,7 +16,7 @@ from assay.engines.environments import environment_for, installed, python_of
 from assay.errors import InputError
 from assay.experiment.helper_tables import HelperSpec
 from assay.lab.models.helper_models import HelperModels
-from assay.lab.models.teacher import other_text
+from assay.lab.session.session import other_text
 from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from assay.data.episode import Completion
-from assay.data.hashing import sha256_text
+from assay.data.files import sha256_text
 from assay.data.leakage import overlap, separate
 from assay.data.row import Row
 from assay.errors import InputError

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import InputError
-from assay.judge.trends import fill_gaps, learning_impact
+from assay.judge.selection import fill_gaps, learning_impact
 
 SHARES = st.integers(0, 8).map(lambda right: right / 8)
 

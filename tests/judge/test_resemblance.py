@@ -5,7 +5,7 @@ import pytest
 from scipy import linalg
 from statsmodels.regression.linear_model import GLS
 
-from assay.judge.trends import CORRELATIONS, resembling
+from assay.judge.selection import CORRELATIONS, resembling
 
 STEPS = np.array([0.0, 1, 2, 4, 5, 6, 9, 10])
 VALUES = np.random.default_rng(1).normal(size=8) + 0.3 * STEPS

@@ -7,7 +7,7 @@ from assay.errors import Finding
 from assay.judge.health_checks import CHECKS, Evidence, Spending, check_health
 from assay.judge.health_rules import BONUSES, IDLE, PENALTIES, RULES, STORED_ADVICE
 from assay.judge.intervals import Interval
-from assay.judge.trends import Forecast
+from assay.judge.selection import Forecast
 from assay.pages.words import words
 from tests.english import english
 from tests.judge.simulated import single_pass

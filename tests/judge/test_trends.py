@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from assay.judge.trends import forecast_total, trend
+from assay.judge.selection import forecast_total, trend
 from tests.few import few
 
 STEPS = list(range(1, 31))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.data.hashing import sha256_text
+from assay.data.files import sha256_text
 from assay.runs.metrics import append_metrics
 from assay.runs.records import EvaluationRecord, RecordWriter, write_samples
 from assay.runs.run_directory import RunDirectory, create_run, stored_status, write_status

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from assay.errors import InputError
-from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions, gdpo
+from assay.rl.advantages import ADVANTAGES, AdvantageInput, AdvantageOptions, gdpo, may_drop
 from assay.rl.objectives import GrpoObjective, high_entropy_mask
-from assay.rl.signal import may_drop
 from tests.rl.test_objectives import Table, batch
 from tests.rl.test_trl_oracle import trl_rows
 

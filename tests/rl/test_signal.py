@@ -5,8 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.rl.advantages import ADVANTAGES, AdvantageOptions
-from assay.rl.signal import groups_with_signal, may_drop, signal_stats
+from assay.rl.advantages import (
+    ADVANTAGES,
+    AdvantageOptions,
+    groups_with_signal,
+    may_drop,
+    signal_stats,
+)
 from tests.rl.flat import GROUPS, batch_of
 
 

@@ -10,8 +10,8 @@ import pytest
 from assay.errors import InputError
 from assay.experiment.experiment import Experiment
 from assay.experiment.toml_write import experiment_toml
+from assay.runs.registry import fresh_run
 from assay.runs.run_directory import RunDirectory, is_held, runs_of
-from assay.runs.same_experiment import fresh_run
 
 SPEC = experiment_toml(Experiment(name="demo", model="path:model", task="math"))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from assay.runs.registry import apart
 from assay.runs.run_directory import RunDirectory, all_runs
-from assay.runs.same_experiment import apart
 from tests.cli.conftest import answer, call
 from tests.few import few
 from tests.pages.synthetic import add_scores, empty_run

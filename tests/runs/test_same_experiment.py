@@ -7,10 +7,10 @@ import pytest
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import experiment_toml
+from assay.runs.registry import check_same
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import write_listed
 from assay.runs.run_names import experiment_of
-from assay.runs.same_experiment import check_same
 
 TEXT = """\
 name = "e"

@@ -15,9 +15,9 @@ from assay.data.episode import Completion, Reward, reward_values, row_of, row_va
 from assay.data.formats.formats import FileLayout, iter_rows
 from assay.data.row import Message, Row
 from assay.errors import InputError
-from assay.tasks.reward_signatures import as_reward
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import is_unsafe, lowest, unsafe
+from assay.tasks.user_code import as_reward
 
 QUESTION = (Message("system", "Add."), Message("user", "1 + 1 = ?"))
 ROW = Row("r", (*QUESTION, Message("assistant", "2")), gold="2", extra={"solution": "two"})

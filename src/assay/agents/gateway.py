@@ -41,7 +41,7 @@ from assay.agents.protocol import (
 )
 from assay.data.conversation import dump_messages
 from assay.data.episode import Reward
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, sha256_text
 from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey
 from assay.rollout.episodes import TURN

@@ -26,8 +26,7 @@ from typing import Any
 import httpx
 
 from assay.data.episode import Reward, row_of
-from assay.tasks.reward_signatures import as_value
-from assay.tasks.user_code import function_at, in_a_line
+from assay.tasks.user_code import as_value, function_at, in_a_line
 
 try:
     import openai  # type: ignore[import-not-found]

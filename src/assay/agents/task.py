@@ -30,7 +30,7 @@ from assay.agents.gateway import AgentCall, Gateway, OpenEpisode, openai_logprob
 from assay.agents.protocol import FinishedCompletion, finished_completion, refusal
 from assay.data.conversation import dump_messages
 from assay.data.episode import AGENT, Completion, Ended, Reward, Turn, common, row_values, tokens_of
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, sha256_text
 from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
@@ -38,9 +38,8 @@ from assay.errors import InputError
 from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.rendered_dialogue import Decode, with_own_tokens
-from assay.tasks.reward_signatures import as_value
 from assay.tasks.task import Asked, BaseTask, call_syntax
-from assay.tasks.user_code import SCHEME, function_in, place_of
+from assay.tasks.user_code import SCHEME, as_value, function_in, place_of
 
 ENDED = "the process that runs agents ended"
 

@@ -55,7 +55,7 @@ def run(
     if new and or_resume:
         raise InputError("--new and --or-resume exclude each other", fix="choose one")
     name = read_alone(file, overrides)
-    from assay.runs.same_experiment import refuse_existing
+    from assay.runs.registry import refuse_existing
 
     refuse_existing(root, name, new or or_resume)
     import_checks()
@@ -322,8 +322,8 @@ def filled(root: Path, sweep: "SweepFile", work: "Work", done: "list[Done]") -> 
     from assay.lab.monitor.stage_health import unlearned
     from assay.lab.sweep.request import winner_of_file
     from assay.pages.words import words
+    from assay.runs.registry import newest
     from assay.runs.run_names import parse_run_name
-    from assay.runs.same_experiment import newest
 
     name = sweep.sweep.name
     failed, settled = [each for each in done if each.code], winner_of_file(root, sweep)

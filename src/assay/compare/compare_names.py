@@ -16,8 +16,8 @@ from assay.compare.foreign_arms import ReadOptions, distinct_names, is_file, rea
 from assay.compare.judged_table import check_distinct, compare_arms
 from assay.compare.table import ComparisonTable, judged_again, with_trials
 from assay.errors import Finding, InputError, finding, nearest
-from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.read_file import read_experiment
+from assay.experiment.stage_tables import CheckpointReference, checkpoint_name
 from assay.judge.sample_size import (
     Design,
     Plan,
@@ -31,6 +31,7 @@ from assay.judge.scores import on_one_scale, on_shared_items
 from assay.judge.verdict import asked_non_inferior, with_margin
 from assay.runs.history import History, evaluation_records, measured_checkpoints
 from assay.runs.records import EvaluationRecord, read_scores
+from assay.runs.registry import apart, made_so, newest_by_seed
 from assay.runs.run_directory import RunDirectory, begun, read_status, stored_status
 from assay.runs.run_files import DamagedFile, Selection, read_selection
 from assay.runs.run_names import (
@@ -41,7 +42,6 @@ from assay.runs.run_names import (
     read_run_name,
     resolve_checkpoint,
 )
-from assay.runs.same_experiment import apart, made_so, newest_by_seed
 
 Value = TypeVar("Value")
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from assay.compare.arm import Arm
-from assay.data.hashing import canonical_json
+from assay.data.files import canonical_json
 from assay.errors import Finding, finding
 from assay.judge.cluster_robust import FEW_CLUSTERS
 from assay.judge.intervals import Estimate, Interval, bootstrap_figures, grouped

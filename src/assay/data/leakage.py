@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from assay.data.hashing import canonical_json, normalise_text, unspaced
+from assay.data.files import canonical_json, normalise_text, unspaced
 from assay.data.loaded import Loaded
 from assay.data.row import ImagePart, Row
 from assay.data.tools import function_names

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from assay.data.conversation import stored_messages
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, sha256_text
 from assay.data.loaded import ABSENT, DataError, Item, LeftOut, at_path, error_at
 from assay.data.row import Row
 from assay.data.tools import function_names

@@ -18,7 +18,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from assay.data.hashing import sha256_text
+from assay.data.files import sha256_text
 from assay.data.row import Row
 from assay.errors import InputError
 

@@ -28,8 +28,7 @@ from typing import IO, Any, NoReturn
 
 import psutil
 
-from assay.data.files import cache_root, locked
-from assay.data.hashing import sha256_text
+from assay.data.files import cache_root, locked, sha256_text
 from assay.errors import InputError, RunFailure, look_up
 from assay.sandbox.call_process import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, process_control
 from assay.sandbox.call_watch import ProcessMeter, end_descendants

@@ -19,8 +19,7 @@ from assay.judge.health_rules import IDLE, LONG, MOVED, RULES, WINDOW, Rule, der
 from assay.judge.identity import IDENTITY_RULES
 from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
-from assay.judge.selection import corrected_for_looks
-from assay.judge.trends import ROUNDING, Forecast, trend
+from assay.judge.selection import ROUNDING, Forecast, corrected_for_looks, trend
 from assay.judge.verdict import Comparison
 
 Line = Mapping[str, Any]

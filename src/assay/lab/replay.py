@@ -30,9 +30,9 @@ from assay.lab.session.reward_parts import reward_of
 from assay.lab.session.session import Session
 from assay.lab.session.stage_methods import build_grpo
 from assay.lab.session.validate import check_names
+from assay.rl.advantages import SignalStats, signal_stats
 from assay.rl.objectives import GrpoObjective
 from assay.rl.policy import Policy
-from assay.rl.signal import SignalStats, signal_stats
 from assay.runs.history import History, Sample, samples_in
 from assay.runs.run_code import restore_code
 from assay.runs.run_directory import RunDirectory, stored_status

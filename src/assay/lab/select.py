@@ -12,7 +12,7 @@ from pathlib import Path
 
 from assay.errors import InputError
 from assay.experiment.data_tables import Recorded
-from assay.judge.trends import learning_impact
+from assay.judge.selection import learning_impact
 from assay.lab.data.prepare import rows_by_id
 from assay.lab.data.run_rows import (
     Records,

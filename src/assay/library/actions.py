@@ -11,8 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from assay.data.files import remove_leftovers
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, remove_leftovers, sha256_text
 from assay.data.json_files import read_jsonl
 from assay.errors import InputError, RunFailure
 from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment

@@ -33,8 +33,7 @@ from assay.runs.history import answers_in, evaluation_records
 from assay.runs.metrics import metric_columns
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_selection
-from assay.tasks.reward_signatures import question
-from assay.tasks.user_code import SCHEME
+from assay.tasks.user_code import SCHEME, question
 
 if TYPE_CHECKING:  # measuring loads torch, which records do without
     from pandas import DataFrame

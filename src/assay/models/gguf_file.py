@@ -33,8 +33,7 @@ from transformers import (
 )
 from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 
-from assay.data.files import built_once, cache_root, sha256_file
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import built_once, cache_root, canonical_json, sha256_file, sha256_text
 from assay.data.wheels import WHEELS, wheel_directory
 from assay.errors import InputError, nearest
 from assay.models.gguf_header import AGAIN, Header, read_header, refuse_sizes

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from assay.data.files import built_once, cache_root
-from assay.data.hashing import content_id
+from assay.data.files import built_once, cache_root, content_id
 
 
 def wide_type(tensor: Tensor) -> torch.dtype:

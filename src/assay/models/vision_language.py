@@ -34,8 +34,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from assay.data.episode import common
-from assay.data.files import find_damage
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, find_damage, sha256_text
 from assay.data.message_parts import pillow
 from assay.data.renderings.image_prompts import ImageRenderer
 from assay.errors import InputError, RunFailure

@@ -14,7 +14,7 @@ from typing import Any
 
 from assay.compare.table import ComparisonTable
 from assay.compare.table import Line as Scored
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, sha256_text
 from assay.data.row import Row
 from assay.errors import AssayError, InputError
 from assay.judge.confounds import ABSENT, Confound

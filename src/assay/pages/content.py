@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from assay.compare.judge_trust import HeldJudge, held
 from assay.compare.table import ComparisonTable, Pairing
 from assay.compare.table import Line as Scored
-from assay.data.hashing import canonical_json
-from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.data.files import canonical_json
+from assay.experiment.stage_tables import parse_checkpoint
 from assay.judge.arms import AtK, SampledScores
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison, as_scored

@@ -18,9 +18,9 @@ from assay.pages.provenance import marks
 from assay.pages.story import selection_section
 from assay.pages.words import Words, number, score_text, worded, words
 from assay.runs.notes import Note, read_notes
+from assay.runs.registry import damage
 from assay.runs.run_directory import RunDirectory, all_runs, read_status, stored_status
 from assay.runs.run_files import DamagedFile
-from assay.runs.same_experiment import damage
 
 
 def note_lines(experiment: Experiment, w: Words) -> list[str]:

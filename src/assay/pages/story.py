@@ -9,14 +9,15 @@ from itertools import accumulate
 from typing import Any
 
 from assay.errors import Finding
-from assay.experiment.checkpoint_reference import (
+from assay.experiment.reward_tables import Reward, plain
+from assay.experiment.stage_tables import (
     RULES,
     CheckpointReference,
+    SamplingStage,
+    StageSpec,
     checkpoint_name,
     parse_checkpoint,
 )
-from assay.experiment.reward_tables import Reward, plain
-from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.judge.confounds import ABSENT, differences
 from assay.lab.monitor.guards import is_share
 from assay.pages.charts import Checkpoints, curve_panel

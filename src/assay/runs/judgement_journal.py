@@ -21,8 +21,14 @@ from assay.data.episode import (
     reward_values,
     row_values,
 )
-from assay.data.files import append_line, atomic_write_text, named_line, sync
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import (
+    append_line,
+    atomic_write_text,
+    canonical_json,
+    named_line,
+    sha256_text,
+    sync,
+)
 from assay.data.row import Row
 from assay.errors import RunFailure
 from assay.runs.run_directory import RunDirectory

@@ -22,13 +22,14 @@ from assay.data.conversation import dump_messages, parse_message
 from assay.data.episode import CUT, FULL_SCORE, Completion, Reward, Turn, common, tokens_of
 from assay.data.files import (
     atomic_path,
+    canonical_json,
     holds_another,
     kept,
     place_in_lab,
     sha256_file,
+    sha256_text,
     whole_text,
 )
-from assay.data.hashing import canonical_json, sha256_text
 from assay.data.loaded import Record
 from assay.data.row import Message, Row
 from assay.data.splits import drawn

@@ -7,8 +7,7 @@ reward have one path. A run has copies of its own, from which one that is missin
 import re
 from pathlib import Path
 
-from assay.data.files import atomic_write_text
-from assay.data.hashing import sha256_text
+from assay.data.files import atomic_write_text, sha256_text
 from assay.errors import InputError
 from assay.runs.run_directory import RUNS, RunDirectory
 from assay.runs.run_files import check_listed, write_listed

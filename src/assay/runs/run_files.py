@@ -3,8 +3,7 @@
 A checksum is on the disk before its file takes its name, so no file lacks one; after a kill there
 may be a line without a file. Whoever reads a file of a run compares it with its checksum and with
 the name that it holds itself, if it does. Checkpoints hold checksums of their own (`data.files`).
-Which checkpoint a rule has chosen, and how, stands in `selection.json` (`judge.selection`,
-`judge.trends`).
+Which checkpoint a rule has chosen, and how, stands in `selection.json` (`judge.selection`).
 """
 
 import hashlib
@@ -32,7 +31,7 @@ from assay.data.files import (
     whole_text,
 )
 from assay.errors import InputError
-from assay.experiment.checkpoint_reference import RULES, Rule
+from assay.experiment.stage_tables import RULES, Rule
 
 T = TypeVar("T")
 FIX = "restore it, or move it away"

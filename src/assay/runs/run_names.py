@@ -13,14 +13,15 @@ from typing import Any
 
 from assay.data.files import kept, sha256_file
 from assay.errors import InputError, nearest
-from assay.experiment.checkpoint_reference import (
-    CheckpointReference,
-    Rule,
-    parse_checkpoint,
-)
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import OTHER_RUN, StageSpec
+from assay.experiment.stage_tables import (
+    OTHER_RUN,
+    CheckpointReference,
+    Rule,
+    StageSpec,
+    parse_checkpoint,
+)
 from assay.runs.run_directory import (
     RunDirectory,
     all_runs,

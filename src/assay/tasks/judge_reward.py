@@ -18,7 +18,7 @@ from assay.rl.policy import SampleKey
 from assay.sandbox.limits import CallOutcome
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, Question, find_helper
 from assay.tasks.no_verdict import Failed, attempt, nothing_earned
-from assay.tasks.reward_signatures import as_value
+from assay.tasks.user_code import as_value
 
 Pair = tuple[Row, Completion]
 Judge = Callable[[Sequence[Pair], Mapping[str, HelperModel]], Sequence[Reward]]

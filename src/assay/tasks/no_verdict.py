@@ -13,8 +13,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.row import Row
 from assay.errors import InputError, RunFailure
 from assay.sandbox.limits import CallOutcome
-from assay.tasks.reward_signatures import as_value
-from assay.tasks.user_code import in_a_line
+from assay.tasks.user_code import as_value, in_a_line
 
 OUTCOMES: Mapping[str, str] = {
     "deadline": "timed out",

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from assay.data.episode import Completion, Reward
-from assay.data.hashing import sha256_text
+from assay.data.files import sha256_text
 from assay.data.json_files import load_json
 from assay.data.row import Message, Row
 from assay.rl.policy import SampleKey

@@ -22,7 +22,7 @@ from assay.data.episode import (
     row_of,
     row_values,
 )
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, sha256_text
 from assay.data.row import Row
 from assay.errors import InputError
 from assay.sandbox.isolation import Mode
@@ -41,10 +41,9 @@ from assay.tasks.no_verdict import (
     nothing_earned,
     rewarded,
 )
-from assay.tasks.reward_signatures import as_reward, as_value
 from assay.tasks.reward_table import RewardTable
 from assay.tasks.task import RewardFunction, is_unsafe, lowest
-from assay.tasks.user_code import function_at, place_of
+from assay.tasks.user_code import as_reward, as_value, function_at, place_of
 
 DEADLINE_SECONDS = 10.0
 REFUSED = "refused"

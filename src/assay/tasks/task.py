@@ -21,8 +21,7 @@ from assay.data.episode import Completion, Ended, Reward
 from assay.data.loaded import Loaded as Loaded
 from assay.data.row import Message, Row, ToolCall
 from assay.errors import InputError, look_up, nearest
-from assay.tasks.reward_signatures import as_reward, named
-from assay.tasks.user_code import SCHEME, function_in, load_file
+from assay.tasks.user_code import SCHEME, as_reward, function_in, load_file, named
 
 Tools = tuple[Any, ...]
 

@@ -22,7 +22,9 @@ from assay.rl.advantages import (
     ADVANTAGES,
     AdvantageInput,
     Estimator,
+    may_drop,
     normalised_rewards,
+    signal_stats,
 )
 from assay.rl.aggregation import Dropped, Importance, constant_scale, token_weights
 from assay.rl.kl import kl_rewards
@@ -30,7 +32,6 @@ from assay.rl.objectives import GrpoObjective, high_entropy_mask
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import Policy
 from assay.rl.presets import PRESETS, Preset
-from assay.rl.signal import may_drop, signal_stats
 from assay.rl.thought import Thinking, Thought, ends_open, find_thought
 from assay.train.checkpoint import Batch, Journal, Place
 from assay.train.pair_choice import (

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from assay.data.episode import Episode, Reward
 from assay.experiment.training_settings import Pairs
-from assay.rl.advantages import EQUAL
+from assay.rl.advantages import EQUAL, groups_with_signal
 from assay.rl.policy import SampleKey
-from assay.rl.signal import groups_with_signal
 from assay.rollout.token_choice import key_states, uniforms
 from assay.train.sampled_groups import value_of
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.experiment.training_settings import FreezeAdapt
-from assay.rl.advantages import ADVANTAGES
-from assay.rl.signal import may_drop
+from assay.rl.advantages import ADVANTAGES, may_drop
 from assay.trainers.settings import Settings, ToolCell, ToolTable, Unlike, Values, at_start, moves
 
 A, ACTOR, ROLLOUT, MODEL = (

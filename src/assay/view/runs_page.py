@@ -16,9 +16,9 @@ from assay.pages.progress_content import progress_blocks, progress_title
 from assay.pages.run_page import run_page
 from assay.pages.words import Words, flat, number, score_text
 from assay.runs.history import leaving_out, left_out
+from assay.runs.registry import damage
 from assay.runs.run_directory import RunDirectory, Status, read_status, unnameable
 from assay.runs.run_names import RunNotFound
-from assay.runs.same_experiment import damage
 from assay.view.window import Shown, Window, full_name, lab_address, live_address, run_address
 
 SHOWN = 30

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
-from assay.data.hashing import prompt_sha256
+from assay.data.files import prompt_sha256
 from assay.data.row import Message, Row
 from assay.errors import AssayError, InputError
 from assay.lab.data.prepare import rows_by_id

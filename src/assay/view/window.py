@@ -15,8 +15,7 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
-from assay.data.files import stamp
-from assay.data.hashing import sha256_text
+from assay.data.files import sha256_text, stamp
 from assay.errors import AssayError, InputError, nearest
 from assay.pages.facts import RunFacts, gather
 from assay.pages.html import body_html, headed, style

@@ -19,9 +19,9 @@ from assay.data.conversation import (
     UNANSWERED,
 )
 from assay.data.episode import row_of, row_values
+from assay.data.files import hash_contents
 from assay.data.formats.call_sets import NO_RESULTS, NO_TEXT, POSITIONAL, SHORTENED, UNKNOWN_ROLE
 from assay.data.formats.formats import FileLayout, expanded, iter_items, read_rows, write_rows
-from assay.data.hashing import hash_contents
 from assay.data.loaded import DataError, Loaded, gather
 from assay.data.python_calls import (
     NO_CALLS,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from assay.data.loaded import Loaded
-from assay.data.renderings import packed_rows, prepared
+from assay.data.renderings import packed_rows
 from assay.data.renderings.packed_rows import PackedRow, packed, read_once, remembered
 from assay.data.row import Message, Row, ToolCall
 from tests.data.renderings.test_prepared import TALK
@@ -100,13 +100,13 @@ def test_a_command_that_is_killed_as_it_keeps_a_file_and_two_at_once_change_noth
     keep = packed_rows.keep
 
     def dies(*values: Any) -> None:
-        store = prepared._store(prepared.cache_root(), os.getpid(), threading.get_ident())
+        store = packed_rows._store(packed_rows.cache_root(), os.getpid(), threading.get_ident())
         store.execute("BEGIN")
         keep(*values)
         assert store.execute("SELECT count(*) FROM prepared").fetchone() == (1,)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    prepared.close_store()
+    packed_rows.close_store()
     children = []
     for _ in range(2):
         if not (child := os.fork()):
@@ -139,7 +139,7 @@ def test_what_is_made_of_long_rows_is_remembered_by_rows_settings_and_code(
     more = (*long, ROW), (*long, replace(ROW, columns={}))
     known = [("y", long, 1), ("x", other, 1), ("x", long, 2), *(("x", rows, 1) for rows in more)]
     assert [remembered(*each, make) for each in known] == [[2], [3], [4], [5], [6]]
-    monkeypatch.setattr(prepared, "_code", lambda: "another")
+    monkeypatch.setattr(packed_rows, "_code", lambda: "another")
     assert remembered("x", long, 1, make) == [7]
     assert len(calls) == 7
 

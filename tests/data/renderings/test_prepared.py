@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.data.renderings import prepared as kept
-from assay.data.renderings.prepared import LONG, prepared
+from assay.data.renderings import packed_rows as kept
+from assay.data.renderings.packed_rows import LONG, prepared
 from assay.data.renderings.rendering import RenderedConversation, Renderer
 from assay.data.renderings.template import with_options
 from assay.data.row import Message, ToolCall

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from assay.data.episode import Completion, Ended, Turn
-from assay.data.hashing import hash_contents
+from assay.data.files import hash_contents
 from assay.data.row import Message, Row
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answerer, ItemAnswer, Request

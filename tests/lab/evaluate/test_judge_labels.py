@@ -16,8 +16,8 @@ from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
 from assay.lab.check.all_checks import CHECKS
 from assay.lab.check.subject import Subject
-from assay.lab.evaluate import judge_labels
-from assay.lab.evaluate.judge_labels import read_labels
+from assay.lab.evaluate import run_evaluation
+from assay.lab.evaluate.run_evaluation import read_labels
 from assay.lab.monitor.observer import Silent
 from assay.lab.run.resume import resume
 from assay.lab.session.session import Session
@@ -111,7 +111,7 @@ def test_labels_are_judged_before_the_run_and_a_kill_pays_no_verdict_twice(tmp_p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(judge_labels, "write_judged", killed)
+        patch.setattr(run_evaluation, "write_judged", killed)
         run_of(file)
     (run,) = all_runs(tmp_path)
     before = asked(run)

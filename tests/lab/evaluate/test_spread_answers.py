@@ -21,8 +21,8 @@ from assay.lab.session import validate
 from assay.lab.session.session import Session
 from assay.rollout.engines.cpu.sampler import LocalSampler
 from assay.runs.records import RecordWriter
+from assay.runs.registry import check_same
 from assay.runs.run_directory import RunDirectory, create_run
-from assay.runs.same_experiment import check_same
 from assay.tasks import task as registry
 from tests.docs.pages import as_module
 from tests.engines.local_pool import AFTER, BEFORE, TWO, LocalPool

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from assay.lab.models.teacher import TRIED
+from assay.lab.session.session import TRIED
 
 
 @dataclass

@@ -49,6 +49,7 @@ from assay.data.conversation import (
     stored_messages,
     untrained,
 )
+from assay.data.files import canonical_json, content_id
 from assay.data.formats.kept import (
     BESIDE,
     CALLS,
@@ -64,7 +65,6 @@ from assay.data.formats.kept import (
     shared_columns,
 )
 from assay.data.formats.plain_text import BEYOND, PlainText, plain_messages
-from assay.data.hashing import canonical_json, content_id
 from assay.data.loaded import Record, error_at
 from assay.data.renderings.hermes import THINK, parse_text_messages, split_thinking
 from assay.data.row import Message, Row

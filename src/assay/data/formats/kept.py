@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.data.conversation import loaded_value, parse_message, parse_messages, stored_messages
-from assay.data.hashing import canonical_json, content_id
+from assay.data.files import canonical_json, content_id
 from assay.data.json_files import load_json
 from assay.data.loaded import DataError, Record
 from assay.data.renderings.hermes import assistant_text

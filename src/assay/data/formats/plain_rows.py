@@ -33,6 +33,7 @@ from assay.data.conversation import (
     parse_message,
     untrained,
 )
+from assay.data.files import canonical_json
 from assay.data.formats.kept import (
     BESIDE,
     build_row,
@@ -41,7 +42,6 @@ from assay.data.formats.kept import (
     system_beside,
     tools_beside,
 )
-from assay.data.hashing import canonical_json
 from assay.data.json_files import not_utf8
 from assay.data.loaded import DataError, Found, Record, RecordColumns, check_file
 from assay.data.renderings.hermes import assistant_text

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from assay.data.encoding import Codec
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, sha256_text
 from assay.data.renderings.template import DATE, MEND, PROBE, PROBE_TALK, RenderingError
 from assay.data.row import Message, TextPart
 from assay.errors import nearest

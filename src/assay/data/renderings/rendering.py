@@ -18,7 +18,7 @@ from typing import Any, Literal
 from assay.data.conversation import in_call_order
 from assay.data.encoding import BREAK, Codec
 from assay.data.episode import Turn, common
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, sha256_text
 from assay.data.message_parts import refuse_images
 from assay.data.renderings import hermes, qwen
 from assay.data.renderings.left_out import lacks_reasoning, left_out, split_reasoning

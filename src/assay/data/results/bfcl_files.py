@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.data.hashing import canonical_json
+from assay.data.files import canonical_json
 from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     RecordLine,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.data.csv_files import CsvOptions, read_csv
-from assay.data.hashing import content_id
+from assay.data.files import content_id
 from assay.data.loaded import ABSENT, DataError, Record, at_path, sound
 from assay.data.results.foreign_result import (
     CLUSTER,

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from assay.data.hashing import sha256_text
+from assay.data.files import sha256_text
 from assay.data.json_files import begins_array, jsonl_lines, read_array
 from assay.data.loaded import JSON_NAMES, DataError, Record, sound
 from assay.data.parquet import MOST_ENTRIES, UnpackBudget, raw_rows

@@ -12,15 +12,14 @@ import torch
 from assay.data.episode import Episode
 from assay.data.splits import visits
 from assay.errors import Finding
-from assay.experiment.checkpoint_reference import BASE, CheckpointReference
-from assay.experiment.stage_tables import SamplingStage
+from assay.experiment.stage_tables import BASE, CheckpointReference, SamplingStage
 from assay.judge.health_rules import SIGNAL_WARNING
 from assay.judge.intervals import Interval, wilson
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.data.prepare import find_order, find_part
 from assay.lab.session.reward_parts import full_reward, reward_of
 from assay.lab.session.stage_methods import sampled_source
-from assay.rl.signal import signal_stats
+from assay.rl.advantages import signal_stats
 from assay.rollout.episodes import Samples
 from assay.runs.run_directory import RunDirectory, runs_of
 from assay.runs.run_names import RunNotFound, checkpoint_directory

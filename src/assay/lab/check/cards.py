@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
-from assay.data.hashing import canonical_json
+from assay.data.files import canonical_json
 from assay.data.row import Row
 from assay.errors import InputError, nearest
 from assay.experiment.experiment import Experiment

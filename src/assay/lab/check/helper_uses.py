@@ -13,7 +13,7 @@ from assay.experiment.price_table import units
 from assay.experiment.stage_tables import DistillStage, SamplingStage
 from assay.lab.check.subject import Number, Seen, Subject
 from assay.lab.check.work import asked_items, stage_work
-from assay.lab.evaluate.judge_labels import read_labels, rubrics_in
+from assay.lab.evaluate.run_evaluation import read_labels, rubrics_in
 from assay.lab.session.reward_parts import reward_of, rewards_in
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.reward_table import RewardTable

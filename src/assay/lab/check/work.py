@@ -21,8 +21,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from assay.data.episode import Context, tokens_of
-from assay.data.files import built_once, cache_root
-from assay.data.hashing import content_id
+from assay.data.files import built_once, cache_root, content_id
 from assay.data.splits import packs_of
 from assay.errors import Finding, InputError, time_range
 from assay.experiment.experiment import Experiment

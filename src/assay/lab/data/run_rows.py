@@ -14,8 +14,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import atomic_write_text, locked, sha256_file
-from assay.data.hashing import canonical_json, hash_contents, normalise_text, sha256_text
+from assay.data.files import (
+    atomic_write_text,
+    canonical_json,
+    hash_contents,
+    locked,
+    normalise_text,
+    sha256_file,
+    sha256_text,
+)
 from assay.data.leakage import question
 from assay.data.loaded import Loaded
 from assay.data.row import Message, Row

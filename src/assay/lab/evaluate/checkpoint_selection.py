@@ -1,6 +1,6 @@
 """Chooses checkpoints of a stage by its rules, and lists the checkpoints that a run measures.
 
-The rules are in `judge.selection` and `judge.trends`; what they chose is stored with its evidence.
+The rules are in `judge.selection`; what they chose is stored with its evidence.
 Trains nothing; `run_evaluation` measures.
 """
 
@@ -10,9 +10,8 @@ from typing import Any
 from assay.data.episode import FULL_SCORE
 from assay.data.row_checks import field_value
 from assay.errors import InputError
-from assay.experiment.checkpoint_reference import Rule, checkpoint_name
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import SamplingStage
+from assay.experiment.stage_tables import Rule, SamplingStage, checkpoint_name
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.selection import longest_rise, promote
 from assay.lab.evaluate.local_answerer import LocalAnswerer

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from assay.agents.task import AgentDialogue, AgentEnvironment
 from assay.data.episode import Context, Turn, tokens_of
-from assay.data.hashing import canonical_json
-from assay.data.renderings.prepared import Packed, close_store, prepared
+from assay.data.files import canonical_json
+from assay.data.renderings.packed_rows import Packed, close_store, prepared
 from assay.data.renderings.rendering import Loss, RenderedConversation, Renderer
 from assay.data.renderings.template import RenderingError, with_options
 from assay.data.row import Message, Row

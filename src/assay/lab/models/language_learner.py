@@ -18,8 +18,14 @@ from peft import PeftModel
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from assay.data.files import built_once, cache_root, sha256_file, write_checksums
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import (
+    built_once,
+    cache_root,
+    canonical_json,
+    sha256_file,
+    sha256_text,
+    write_checksums,
+)
 from assay.data.renderings.checkpoint_template import save_tokenizer
 from assay.data.renderings.rendering import (
     Renderer,
@@ -29,9 +35,14 @@ from assay.data.renderings.template import with_options
 from assay.engines.register import sampler_of
 from assay.errors import InputError, within
 from assay.experiment.base_table import RenderingSettings, rendering_key
-from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import SamplingStage, StageSpec, kept_reference
+from assay.experiment.stage_tables import (
+    BASE,
+    CheckpointReference,
+    SamplingStage,
+    StageSpec,
+    kept_reference,
+)
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.lab.models.language_encoder import LanguageEncoder, no_options
 from assay.lab.models.learner import Learner, StagePolicy, refuse_longer

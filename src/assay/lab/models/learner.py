@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from assay.data.episode import Context, Turn
+from assay.data.files import prompt_sha256
 from assay.data.formats.plain_rows import candidate_message
-from assay.data.hashing import prompt_sha256
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError, look_up
 from assay.experiment.base_table import RenderingSettings
-from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import StageSpec
+from assay.experiment.stage_tables import CheckpointReference, StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.models.source import EXAMPLES
 from assay.runs.records import PROMPT

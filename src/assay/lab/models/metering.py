@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from assay.data.conversation import dump_message
-from assay.data.files import whole_text
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, sha256_text, whole_text
 from assay.data.row import Message, TextPart
 from assay.errors import AssayError
 from assay.experiment.price_table import TokenPrice, units

@@ -33,7 +33,7 @@ from assay.judge.binomial import (
 )
 from assay.judge.health_checks import RuleState, Spending
 from assay.judge.intervals import Estimate, Interval, change, difference_interval, mean_interval
-from assay.judge.trends import FORETELLING, Forecast, Trend, forecast_total, trend
+from assay.judge.selection import FORETELLING, Forecast, Trend, forecast_total, trend
 from assay.judge.verdict import ALPHA
 from assay.lab.monitor.guards import estimate, guard_states, milestone_states
 from assay.lab.monitor.run_costs import known, sent

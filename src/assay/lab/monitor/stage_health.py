@@ -6,13 +6,14 @@ from typing import Any
 
 from assay.compare.selection_pairs import recorded_weights
 from assay.errors import Finding, InputError, finding
-from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.reward_tables import parts_of
 from assay.experiment.stage_tables import (
+    CheckpointReference,
     GrpoStage,
     SamplingStage,
     StageSpec,
     StoredStage,
+    checkpoint_name,
     counts_rows,
     kept_reference,
     steps_of,
@@ -20,7 +21,7 @@ from assay.experiment.stage_tables import (
 from assay.judge.health_checks import Evidence, Health, RuleState, Spending, check_health
 from assay.judge.health_rules import BONUSES, OF_SAMPLES, PENALTIES, STORED_ADVICE
 from assay.judge.scores import ItemScores
-from assay.judge.trends import FORETELLING, forecast_total
+from assay.judge.selection import FORETELLING, forecast_total
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, stored_status
 from assay.runs.run_files import DamagedFile

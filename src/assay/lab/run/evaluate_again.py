@@ -15,7 +15,7 @@ from typing import Any
 from assay.data.files import remove_leftovers, with_scheme
 from assay.engines.ray_pool import connect
 from assay.errors import look_up
-from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
+from assay.experiment.stage_tables import CheckpointReference, checkpoint_name
 from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.evaluate.endpoint_answerer import endpoint_holder
@@ -29,14 +29,13 @@ from assay.lab.session.manifest import check_base
 from assay.lab.session.session import Session
 from assay.runs.history import read_description
 from assay.runs.records import EvaluationRecord, refuse_fallbacks
-from assay.runs.registry import note_run
+from assay.runs.registry import fresh_run, note_run
 from assay.runs.run_code import restore_code
 from assay.runs.run_directory import RunDirectory, hold_run, is_held, runs_of, stored_status
 from assay.runs.run_names import (
     experiment_of,
     find_named,
 )
-from assay.runs.same_experiment import fresh_run
 from assay.tasks.task import TASKS
 from assay.tasks.task import task as find_task
 from assay.tasks.user_code import forget_changed_files

@@ -17,12 +17,11 @@ from tempfile import TemporaryDirectory
 import torch
 from transformers import PreTrainedModel
 
-from assay.data.files import new_folder, refuse_taken, sha256_file
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, new_folder, refuse_taken, sha256_file, sha256_text
 from assay.data.renderings.checkpoint_template import chat_template, save_tokenizer
 from assay.data.renderings.rendering import Renderer
 from assay.errors import InputError, RunFailure, listed
-from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
+from assay.experiment.stage_tables import CheckpointReference, checkpoint_name
 from assay.lab.models.language_learner import LanguageLearner, language_model, model_folder
 from assay.lab.models.learner import begun_from
 from assay.lab.monitor.observer import Observer, Silent

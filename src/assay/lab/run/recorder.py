@@ -18,8 +18,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from assay.data.episode import Context, Episode, Reward, Turn
-from assay.data.files import new_folder, write_checksums
-from assay.data.hashing import prompt_sha256, sha256_text
+from assay.data.files import new_folder, prompt_sha256, sha256_text, write_checksums
 from assay.errors import InputError
 from assay.experiment.stage_tables import SamplingStage, StageSpec
 from assay.lab.models.language_learner import language_model

@@ -31,7 +31,7 @@ from assay.runs.cost_ledger import LEDGER, check_costs, lost_costs, put_aside_un
 from assay.runs.history import evaluation_records
 from assay.runs.metrics import check_history, truncate_metrics
 from assay.runs.protection import guard_delete
-from assay.runs.registry import note_run
+from assay.runs.registry import check_same, newest, note_run
 from assay.runs.run_code import restore_code
 from assay.runs.run_directory import (
     OPTIMIZER,
@@ -48,7 +48,6 @@ from assay.runs.run_directory import (
 )
 from assay.runs.run_files import DamagedFile
 from assay.runs.run_names import experiment_of
-from assay.runs.same_experiment import check_same, newest
 from assay.tasks.user_code import forget_changed_files
 
 

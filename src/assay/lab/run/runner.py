@@ -41,8 +41,7 @@ from assay.lab.evaluate.checkpoint_selection import (
     select,
     selectors,
 )
-from assay.lab.evaluate.judge_labels import measure_judges
-from assay.lab.evaluate.run_evaluation import answerer_of
+from assay.lab.evaluate.run_evaluation import answerer_of, measure_judges
 from assay.lab.models.learner import StagePolicy
 from assay.lab.monitor.guards import unseen, watch_stage
 from assay.lab.monitor.observer import Noting, Observer, Silent
@@ -66,7 +65,7 @@ from assay.lab.session.tool_stage import ToolStage, start_source
 from assay.models.precision import make_optimizer
 from assay.rl.policy import Policy
 from assay.runs.history import History
-from assay.runs.registry import note_run
+from assay.runs.registry import fresh_run, note_run, refuse_existing
 from assay.runs.run_directory import (
     CHECKED,
     Manifest,
@@ -77,7 +76,6 @@ from assay.runs.run_directory import (
     write_manifest,
 )
 from assay.runs.run_names import experiment_of
-from assay.runs.same_experiment import fresh_run, refuse_existing
 from assay.train.checkpoint import TrainState, load_checkpoint
 from assay.train.loop import SourceShares, train
 from assay.train.ranks import Member, RankedPolicy, serve

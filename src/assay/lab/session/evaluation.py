@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from assay.data.episode import Completion, Context
-from assay.data.hashing import canonical_json, hash_contents, sha256_text
+from assay.data.files import canonical_json, hash_contents, sha256_text
 from assay.data.leakage import Overlap, Played, overlap
 from assay.data.row import Row
 from assay.data.splits import conversation_of, take

@@ -23,8 +23,7 @@ import psutil
 import torch
 
 import assay
-from assay.data.files import sha256_file
-from assay.data.hashing import canonical_json, hash_contents, hash_ids, sha256_text
+from assay.data.files import canonical_json, hash_contents, hash_ids, sha256_file, sha256_text
 from assay.data.hub_rows import open_set
 from assay.data.renderings.packed_rows import remembered
 from assay.data.row import Row

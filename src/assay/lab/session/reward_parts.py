@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, sha256_text
 from assay.errors import InputError, look_up, nearest
 from assay.experiment.reward_tables import Bounds, RewardPart, parts_of, plain
 from assay.experiment.reward_tables import Reward as RewardSpec
@@ -24,13 +24,12 @@ from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.helper_model import HelperModel, find_helper
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.no_verdict import OUTCOMES
-from assay.tasks.reward_signatures import TextReward
 from assay.tasks.reward_table import Condition, RewardTable, TablePart
 from assay.tasks.rubric import RUBRIC, Rubric, rubric_reward
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import RewardFunction, Task, maximum, reward
 from assay.tasks.text_rewards import TEXT, TEXT_MAXIMUM, TEXT_REWARDS, always
-from assay.tasks.user_code import file_of
+from assay.tasks.user_code import TextReward, file_of
 
 
 @dataclass(frozen=True)

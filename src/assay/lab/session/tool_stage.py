@@ -11,10 +11,9 @@ from typing import Any
 from assay.data.formats.plain_text import PlainText
 from assay.engines.proof import template_of
 from assay.errors import InputError, look_up
-from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import parts_of
-from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, steps_of
+from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, checkpoint_name, steps_of
 from assay.lab.data.prepare import find_part
 from assay.lab.models.language_learner import LanguageLearner, language_model, model_folder
 from assay.lab.models.learner import gold_turns, question

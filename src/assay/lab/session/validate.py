@@ -34,12 +34,11 @@ from assay.lab.models.learner import arm_of, model_kinds
 from assay.lab.monitor.sinks import refusals
 from assay.lab.session.reward_parts import known_outcomes, table_part
 from assay.models.source import EXAMPLES
-from assay.rl.advantages import ADVANTAGES
+from assay.rl.advantages import ADVANTAGES, may_drop
 from assay.rl.aggregation import AGGREGATIONS
 from assay.rl.kl import CORRECTED, KL_ESTIMATORS, SEQUENCE_KL, k1
 from assay.rl.losses import LOSSES
 from assay.rl.presets import PRESETS
-from assay.rl.signal import may_drop
 from assay.runs.run_names import find_named
 from assay.tasks.helper_model import KINDS, Usage
 from assay.tasks.judge_reward import JudgeReward

@@ -22,9 +22,9 @@ from assay.lab.run.resume import lacking
 from assay.lab.session.validate import check_names
 from assay.lab.sweep.planned_runs import PlannedRun, plan
 from assay.lab.sweep.read_sweep import SweepFile
+from assay.runs.registry import check_same, newest
 from assay.runs.run_directory import read_status
 from assay.runs.run_names import SWEEPS
-from assay.runs.same_experiment import check_same, newest
 
 POLL_SECONDS = 0.05
 CPU = "cpu"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assay.compare.arm import Arm, Provenance
-from assay.data.hashing import canonical_json
+from assay.data.files import canonical_json
 from assay.errors import Finding
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import GrpoStage, StageSpec, counts_rows, rows_per_step

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, sha256_text
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.toml_write import inline

@@ -38,9 +38,9 @@ from assay.lab.sweep.missing_runs import (
     log_of,
     shares,
 )
+from assay.runs.registry import newest
 from assay.runs.run_directory import is_held
 from assay.runs.run_names import SWEEPS
-from assay.runs.same_experiment import newest
 
 LEASE_SECONDS = 120.0
 """For the lock of a dead node to go: at once on one machine, after its lease on NFS."""

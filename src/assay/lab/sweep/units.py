@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
 from assay.errors import Finding, finding
-from assay.experiment.checkpoint_reference import parse_checkpoint
+from assay.experiment.stage_tables import parse_checkpoint
 from assay.judge.scores import ItemScores
 from assay.lab.sweep.model import (
     Baseline,
@@ -25,10 +25,10 @@ from assay.lab.sweep.planned_runs import PlannedMeasure, PlannedRun
 from assay.lab.sweep.read_sweep import Axis
 from assay.runs.history import evaluation_records, measured_checkpoints
 from assay.runs.records import EvaluationRecord, read_scores
+from assay.runs.registry import apart, made_so, newest_by_seed
 from assay.runs.run_directory import RunDirectory, begun, read_status, step_name, stored_status
 from assay.runs.run_files import DamagedFile, read_selection
 from assay.runs.run_names import experiment_of
-from assay.runs.same_experiment import apart, made_so, newest_by_seed
 
 Records = tuple[EvaluationRecord, ...]
 

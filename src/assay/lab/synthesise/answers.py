@@ -17,9 +17,8 @@ from typing import Any
 
 from assay.data.conversation import parse_messages
 from assay.data.episode import row_values
-from assay.data.files import expanded
+from assay.data.files import canonical_json, expanded, sha256_text
 from assay.data.formats.formats import FileLayout, all_rows, items_of
-from assay.data.hashing import canonical_json, sha256_text
 from assay.data.json_files import load_next
 from assay.data.leakage import question
 from assay.data.loaded import Record

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from assay.data.episode import Completion, Reward, row_values
-from assay.data.files import atomic_write_text
+from assay.data.files import atomic_write_text, normalise_text, sha256_text
 from assay.data.formats.formats import expanded, write_rows
-from assay.data.hashing import normalise_text, sha256_text
 from assay.data.json_files import write_jsonl
 from assay.data.leakage import question, separate
 from assay.data.row import Row

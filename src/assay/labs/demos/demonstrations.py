@@ -13,7 +13,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, sha256_text
 from assay.data.loaded import Record
 from assay.data.message_parts import images_in, media_type, read_image
 from assay.data.row import ImagePart, Message, Row, TextPart

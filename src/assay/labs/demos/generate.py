@@ -21,8 +21,7 @@ import numpy as np
 import torch
 
 from assay.data.episode import Episode, Turn
-from assay.data.files import append_line, atomic_write_text, locked
-from assay.data.hashing import hash_contents
+from assay.data.files import append_line, atomic_write_text, hash_contents, locked
 from assay.data.row import Row
 from assay.errors import Finding, InputError, look_up
 from assay.experiment.base_table import RenderingSettings

@@ -19,8 +19,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from assay.data.files import cache_root
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import cache_root, canonical_json, sha256_text
 from assay.data.row import Message, Row, TextPart
 from assay.errors import RunFailure, look_up
 from assay.labs.demos.demonstrations import ANSWERS, conversation, set_of

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.data.hashing import normalise_text
+from assay.data.files import normalise_text
 from assay.data.message_parts import images_in
 from assay.data.row import Message, Row
 from assay.errors import InputError, look_up

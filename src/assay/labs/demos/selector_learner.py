@@ -24,16 +24,20 @@ import torch
 from torch import Tensor, nn
 
 from assay.data.episode import Context, Turn
-from assay.data.files import atomic_write_text, expanded
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import atomic_write_text, canonical_json, expanded, sha256_text
 from assay.data.message_parts import images_in
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError, RunFailure
 from assay.experiment.base_table import RenderingSettings
-from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.selection_tables import SCHEME, UNTRAINED, SelectorSpec
-from assay.experiment.stage_tables import DpoStage, GrpoStage, StageSpec, kept_reference
+from assay.experiment.stage_tables import (
+    CheckpointReference,
+    DpoStage,
+    GrpoStage,
+    StageSpec,
+    kept_reference,
+)
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.lab.models.learner import LearnerInput, StagePolicy
 from assay.labs.demos.demonstrations import (

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assay.data.files import sha256_file
-from assay.data.hashing import canonical_json, sha256_text
+from assay.data.files import canonical_json, sha256_file, sha256_text
 from assay.data.loaded import Loaded
 from assay.data.row import Row
 from assay.errors import Finding, InputError

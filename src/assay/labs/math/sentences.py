@@ -10,7 +10,7 @@ import re
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
-from assay.data.hashing import sha256_text
+from assay.data.files import sha256_text
 from assay.labs.math import written
 from assay.labs.math.written import plain
 

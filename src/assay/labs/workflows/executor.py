@@ -16,9 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assay.data.files import whole_text
+from assay.data.files import sha256_text, whole_text
 from assay.data.formats.problem_rows import ENTRY_POINT, PUBLIC_TESTS
-from assay.data.hashing import sha256_text
 from assay.data.row import Message, Row
 from assay.labs.workflows.answers import TestRunner
 from assay.labs.workflows.execution import OperatorCall, total

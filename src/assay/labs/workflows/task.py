@@ -16,6 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from assay.data.episode import Completion, Reward
+from assay.data.files import sha256_text
 from assay.data.formats.formats import iter_rows
 from assay.data.formats.problem_rows import (
     ENTRY_POINT,
@@ -24,7 +25,6 @@ from assay.data.formats.problem_rows import (
     SOLUTION,
     humaneval_row,
 )
-from assay.data.hashing import sha256_text
 from assay.data.loaded import Loaded, Record
 from assay.data.row import Message, Row
 from assay.data.wheels import wheel_directory

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from assay.data.episode import Completion, Reward
-from assay.data.hashing import normalise_text
+from assay.data.files import normalise_text
 from assay.data.loaded import Item, LeftOut, Loaded, gather
 from assay.data.row import Message, Row
 from assay.errors import InputError, RunFailure

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from assay.data.hashing import sha256_text
+from assay.data.files import sha256_text
 from assay.engines.environments import installed
 from assay.errors import InputError
 from assay.judge.confounds import dotted
