@@ -36,11 +36,7 @@ from assay.experiment.stage_tables import GrpoStage  # noqa: E402
 from assay.models.adapt import save_activations, train_all, train_lora  # noqa: E402
 from assay.models.load import load_model  # noqa: E402
 from assay.models.lora import LoraOptions  # noqa: E402
-from assay.models.precision import (  # noqa: E402
-    Precision,
-    choose_precision,
-    make_optimizer,
-)
+from assay.models.precision import Precision, choose_precision  # noqa: E402
 from assay.rl.aggregation import token_weights  # noqa: E402
 from assay.rl.objectives import GrpoObjective, Objective  # noqa: E402
 from assay.rl.packed import Packed, pack  # noqa: E402
@@ -54,7 +50,12 @@ from assay.train.likelihood import NLL, Sft, likelihood_batch  # noqa: E402
 from assay.train.loop import LoopSettings  # noqa: E402
 from assay.train.pair_choice import GroupChoice  # noqa: E402
 from assay.train.sampled_groups import PromptStream, SingleTurn  # noqa: E402
-from assay.train.update import micro_batches, side_by_side, update  # noqa: E402
+from assay.train.update import (  # noqa: E402
+    make_optimizer,
+    micro_batches,
+    side_by_side,
+    update,
+)
 from benchmarks import shapes  # noqa: E402
 from benchmarks.shapes import Document, GrpoCell, SftCell  # noqa: E402
 

@@ -91,8 +91,9 @@ class Trained:
         """All weights of the cell's model."""
         from assay.models.adapt import train_all
         from assay.models.load import load_model
-        from assay.models.precision import choose_precision, make_optimizer
+        from assay.models.precision import choose_precision
         from assay.rollout.policies.language import LanguagePolicy
+        from assay.train.update import make_optimizer
         from benchmarks.models import model_folder
 
         self.cell = GrpoCell(**cell)

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from assay.data.episode import Completion, Episode, Reward, Turn, tokens_of
 from assay.data.formats.plain_text import PlainText
 from assay.data.row import Row
-from assay.data.splits import packs_of, visits
+from assay.data.splits import visits
 from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.lab.models.learner import gold_turns, question
 from assay.lab.monitor.observer import Silent
@@ -31,14 +31,14 @@ from assay.lab.session.stage_methods import StageInput, build_grpo
 from assay.lab.session.validate import read_whole
 from assay.models.adapt import train_all
 from assay.models.load import load_model
-from assay.models.precision import choose_precision, make_optimizer
+from assay.models.precision import choose_precision
 from assay.rl.objectives import Objective
 from assay.rl.packed import Packed, pack
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.run_directory import RunDirectory
 from assay.train.likelihood import NLL, likelihood_batch
 from assay.train.pair_choice import choose
-from assay.train.update import UpdateResult, update
+from assay.train.update import UpdateResult, make_optimizer, packs_of, update
 from assay.trainers.outputs.output import RecordedCompletion, SwiftOutput, TrlOutput
 from assay.trainers.outputs.plain_folders import VerlOutput
 from benchmarks.driver import ROOT

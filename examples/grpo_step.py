@@ -15,7 +15,7 @@ from assay.data.episode import Episode, Reward
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message
 from assay.models.load import load_model
-from assay.models.precision import choose_precision, make_optimizer
+from assay.models.precision import choose_precision
 from assay.models.source import parse_source, resolve
 from assay.rl.advantages import AdvantageInput, AdvantageOptions, grpo
 from assay.rl.aggregation import token_weights
@@ -23,7 +23,7 @@ from assay.rl.objectives import GrpoObjective
 from assay.rl.packed import Packed, group_numbers, pack
 from assay.rl.policy import Policy, SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
-from assay.train.update import micro_batches
+from assay.train.update import make_optimizer, micro_batches
 
 ROWS = (("What is 3 + 4?", "7"), ("What is 9 - 4?", "5"), ("What is 2 * 6?", "12"), ("8 / 2?", "4"))
 GROUP = 8

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from assay.data.episode import Episode, Turn
-from assay.models.precision import make_optimizer
 from assay.rl.losses import LOSSES
 from assay.rl.objectives import GrpoObjective, NllObjective, Objective
 from assay.rl.packed import Packed, pack
@@ -22,7 +21,7 @@ from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import GRADIENT, LOGP, ROLLOUT_LOGP, ROUNDINGS
 from assay.train.likelihood import likelihood_batch, pair_batch, weighted_batch
 from assay.train.pair_choice import Pair
-from assay.train.update import update
+from assay.train.update import make_optimizer, update
 from benchmarks.gpu.rows import Check, Rows, Setup
 from benchmarks.gpu.subjects import (
     DTYPES,

@@ -22,14 +22,14 @@ from assay.engines.register import EngineOpening, ProvenSampler, opened
 from assay.models.adapt import train_all, train_lora
 from assay.models.load import load_model
 from assay.models.lora import LoraOptions
-from assay.models.precision import choose_precision, make_optimizer
+from assay.models.precision import choose_precision
 from assay.rl.objectives import NllObjective
 from assay.rl.policy import SampleKey, Sampling
 from assay.rl.sampling_proof import NotAsTold
 from assay.rollout.policies.language import LanguagePolicy
 from assay.runs.run_directory import runs_of
 from assay.train.likelihood import likelihood_batch
-from assay.train.update import update
+from assay.train.update import make_optimizer, update
 from benchmarks.families import byte_tokenizer
 from benchmarks.gpu.rows import FAILED, PASSED, Row, Rows, Setup
 from benchmarks.gpu.subjects import SHAPES, TINY, episodes, random_model, whole_folder

@@ -27,11 +27,11 @@ from assay.data.splits import (
     epoch_shares,
     exact_shares,
     length_statistics,
-    packs_of,
     split_by_conversation,
     visits,
 )
 from assay.errors import InputError
+from assay.train.update import packs_of
 
 NAMES: tuple[str, ...] = ("a", "b", "c", "d")
 

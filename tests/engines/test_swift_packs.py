@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.data.splits import packs_of
 from assay.engines.environments import ask
+from assay.train.update import packs_of
 
 SCRIPT = Path(__file__).parent / "packing_in_swift.py"
 

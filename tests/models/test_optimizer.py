@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from assay.errors import InputError
-from assay.models.precision import make_optimizer
+from assay.train.update import make_optimizer
 from tests.models.folders import tiny_model
 
 

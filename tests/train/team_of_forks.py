@@ -16,7 +16,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from assay.experiment.training_settings import Pairs
 from assay.models.adapt import save_activations
 from assay.models.lora import LoraOptions
-from assay.models.precision import Precision, choose_precision, make_optimizer
+from assay.models.precision import Precision, choose_precision
 from assay.rl.objectives import GrpoObjective, NllObjective, Objective
 from assay.rl.packed import Packed
 from assay.rl.policy import Policy
@@ -27,6 +27,7 @@ from assay.train.likelihood import likelihood_batch, pair_batch, weighted_batch
 from assay.train.pair_choice import GroupChoice, choose_pairs
 from assay.train.ranks import Member, RankedPolicy, Team, serve
 from assay.train.sharded import ShardedMember, put_together
+from assay.train.update import make_optimizer
 from tests.exact import random_groups
 from tests.forked import forked
 from tests.models.adapters import adapted

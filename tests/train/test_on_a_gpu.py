@@ -15,14 +15,14 @@ from assay.data.episode import Episode, Turn
 from assay.models import weight_files
 from assay.models.adapt import save_activations, train_all, train_lora
 from assay.models.lora import LoraOptions
-from assay.models.precision import choose_precision, make_optimizer
+from assay.models.precision import choose_precision
 from assay.rl.objectives import GrpoObjective, NllObjective
 from assay.rl.packed import Packed, pack
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.policies.language import LanguagePolicy
 from assay.rollout.policies.self_check import check_language_policy
 from assay.train.checkpoint import TrainState, load_checkpoint, save_checkpoint
-from assay.train.update import update
+from assay.train.update import make_optimizer, update
 from tests.pretended_cuda import CUDA, device_of, pretended_cuda
 from tests.tiny import tiny_model
 

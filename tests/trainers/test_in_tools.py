@@ -27,9 +27,9 @@ from assay.lab.models.learner import gold_turns
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session
 from assay.lab.session.validate import read_whole
-from assay.models.precision import make_optimizer
 from assay.runs.history import History
 from assay.runs.run_directory import RunDirectory, all_runs
+from assay.train.update import make_optimizer
 from assay.trainers.register import TRAINERS
 from tests.cli.conftest import answer, call
 from tests.models.edits import edit_json

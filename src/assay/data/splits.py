@@ -1,4 +1,4 @@
-"""Selects and orders rows: subsets, train against dev, the length limits, mixtures and packs.
+"""Selects and orders rows: subsets, train against dev, the length limits and mixtures.
 
 Subsets and sides are chosen by hashes of ids with the seed, so they do not depend on the order of
 rows, and hardly on rows added or removed. Rows that are too long or too short are dropped, counted
@@ -9,10 +9,9 @@ function of seed and position in an endless stream, so that a resumed run goes o
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from heapq import heappop, heappush
 from itertools import accumulate, islice
 from typing import Literal, TypeVar
 
@@ -282,40 +281,6 @@ class Mixture:
 
 RowOrder = Shuffled | Fixed | Mixture
 """The endless stream of a stage's rows."""
-
-PACKED_TOGETHER = 1000
-"""Rows that are laid into packs at a time, as in ms-swift 4.6 (`PackingDataset`)."""
-
-
-def packs_of(sizes: Sequence[int], most: int) -> tuple[tuple[int, ...], ...]:
-    """Places of items in packs whose sizes sum to at most `most`; a larger item is one alone.
-
-    The largest first, each into the emptiest pack, of a thousand items at a time; the last pack of
-    each thousand is laid again with the next: what ms-swift 4.6 does with binpacking 2.
-    """
-    packs: list[tuple[int, ...]] = []
-    open_pack: tuple[int, ...] = ()
-    for start in range(0, len(sizes), PACKED_TOGETHER):
-        end = min(start + PACKED_TOGETHER, len(sizes))
-        packs += _emptiest_first((*open_pack, *range(start, end)), sizes, most)
-        open_pack = packs.pop() if end < len(sizes) else ()
-    return tuple(packs)
-
-
-def _emptiest_first(
-    places: Sequence[int], sizes: Sequence[int], most: int
-) -> Iterator[tuple[int, ...]]:
-    packs: list[list[int]] = []
-    loads: list[tuple[int, int]] = []
-    for place in sorted(places, key=lambda place: -sizes[place]):
-        if loads and loads[0][0] + sizes[place] <= most:
-            load, number = heappop(loads)
-        else:
-            load, number = 0, len(packs)
-            packs.append([])
-        packs[number].append(place)
-        heappush(loads, (load + sizes[place], number))
-    return map(tuple, packs)
 
 
 def visits(

@@ -99,18 +99,6 @@ def parts_of(spec: Reward) -> dict[str, RewardPart]:
     }
 
 
-def plain(spec: Reward) -> Any:
-    """The reward as the file has it: text, numbers and tables."""
-    if isinstance(spec, str):
-        return spec
-    return {
-        name: part.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-        if isinstance(part, RewardPart)
-        else part
-        for name, part in spec.items()
-    }
-
-
 class RewardSettings(SpecTable):
     """How the rewards of a stage or an evaluation are run."""
 

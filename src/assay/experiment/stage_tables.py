@@ -31,7 +31,7 @@ from assay.experiment.base_table import (
     one_of,
     refused,
 )
-from assay.experiment.reward_tables import Reward, RewardSettings
+from assay.experiment.reward_tables import Reward, RewardPart, RewardSettings
 from assay.experiment.training_settings import (
     LEARNING_RATES,
     LORA_LEARNING_RATE,
@@ -512,3 +512,15 @@ def planned(stage: StageSpec, rows: int) -> StageSteps:
 
 OTHER_RUN = "run:"
 """How a start begins that is a checkpoint of another run."""
+
+
+def plain(spec: Reward) -> Any:
+    """The reward as the file has it: text, numbers and tables."""
+    if isinstance(spec, str):
+        return spec
+    return {
+        name: part.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        if isinstance(part, RewardPart)
+        else part
+        for name, part in spec.items()
+    }

@@ -6,7 +6,7 @@ both with what autograd keeps.
 """
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import torch
@@ -15,10 +15,10 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from assay.models import matmul
 from assay.models.plain_forward import BATCH_TOKENS, LOGITS_BYTES
-from assay.models.precision import OptimizerName
 from assay.models.scoring import CACHED_ROWS, CHUNK_BYTES, KEPT_BYTES
 from assay.models.supported import field_of, why_plain
 
+OptimizerName = Literal["adamw", "adamw8bit"]
 MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8.0, "adamw8bit": 2.0 + 2 * 4 / 256}
 """Per trained weight: two fp32 moments, or two bytes and one fp32 scale for each block of 256."""
 

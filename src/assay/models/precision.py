@@ -4,7 +4,7 @@ Master weights are fp32. Matrix products run in bf16 under autocast where a GPU 
 CPU is faster in it, and in fp32 otherwise. Loss, softmax and optimizer stay fp32 elsewhere.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,7 +13,6 @@ import torch
 from torch import nn
 from torch.utils import deterministic
 
-from assay.errors import InputError
 from assay.models.matmul import BF16_FLAGS, WORTH, product_speeds
 
 PrecisionName = Literal["auto", "fp32", "bf16"]
@@ -102,49 +101,3 @@ def repeatable_sums(module: nn.Module) -> Iterator[None]:
     finally:
         torch.set_deterministic_debug_mode(before[0])
         settings.fill_uninitialized_memory = before[1]
-
-
-OptimizerName = Literal["adamw", "adamw8bit"]
-
-
-def decay_groups(
-    parameters: Iterable[nn.Parameter], weight_decay: float
-) -> list[dict[str, object]]:
-    """The trained parameters in two groups: at least two dimensions decays, fewer does not.
-
-    One dimension or none means norms and biases, whose scale weight decay has no reason to
-    shrink. Frozen parameters are left out; a group may be absent.
-    """
-    trained = [p for p in parameters if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
-
-
-def make_optimizer(
-    parameters: Iterable[nn.Parameter],
-    *,
-    name: OptimizerName = "adamw",
-    lr: float = 0.0,
-    weight_decay: float = 0.0,
-    betas: tuple[float, float] = (0.9, 0.999),
-) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter, 2019) with `decay_groups`. The training loop sets `lr` of every
-    step.
-
-    `adamw8bit` keeps the two moments in blockwise 8 bits (Dettmers et al., 2022) through
-    bitsandbytes; raises InputError where that does not run.
-    """
-    groups = decay_groups(parameters, weight_decay)
-    if name == "adamw8bit":
-        try:
-            from bitsandbytes.optim import AdamW8bit  # type: ignore[import-not-found]
-        except ImportError as error:
-            problem = "adamw8bit needs bitsandbytes"
-            fix = "pip install bitsandbytes, or use adamw"
-            raise InputError(problem, field="optimizer.name", fix=fix) from error
-        return AdamW8bit(groups, lr=lr, betas=betas)
-    # One pass over the weights instead of a dozen.
-    return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from assay.errors import Finding
-from assay.experiment.reward_tables import Reward, plain
+from assay.experiment.reward_tables import Reward
 from assay.experiment.stage_tables import (
     RULES,
     CheckpointReference,
@@ -17,6 +17,7 @@ from assay.experiment.stage_tables import (
     StageSpec,
     checkpoint_name,
     parse_checkpoint,
+    plain,
 )
 from assay.judge.confounds import ABSENT, differences
 from assay.lab.monitor.guards import is_share

@@ -20,6 +20,7 @@ from assay.experiment.stage_tables import (
     CheckpointReference,
     Rule,
     StageSpec,
+    checkpoint_name,
     parse_checkpoint,
 )
 from assay.runs.run_directory import (
@@ -344,3 +345,11 @@ def winner_of(root: Path, sweep: str) -> Winner:
     known = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
     fix = nearest(sweep, known) if known and sweep not in known else "'assay fill' its sweep file"
     raise InputError(f"no sweep {sweep!r} has chosen a winner", fix=fix)
+
+
+def start_source(run: RunDirectory, name: str, experiment: Experiment) -> str:
+    """The model that a stage of a run under way starts from. Raises RunNotFound."""
+    holder, reference = located(run, recorded_start(run, name, experiment.stage[name]))
+    if reference.stage is None:
+        return experiment.model
+    return f"{OTHER_RUN}{holder}@{checkpoint_name(reference)}"

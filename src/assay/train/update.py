@@ -2,7 +2,8 @@
 
 Micro-batches stay within a token budget and never split an atom. Weights already carry the
 denominators of the whole batch, so the gradients of any split add up to the whole gradient. Works
-for any policy, weights and objective; methods are not known here.
+for any policy, weights and objective; methods are not known here. Also lays conversations into
+packs, and makes the optimizer.
 """
 
 import math
@@ -10,12 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
+from torch import nn
 
 from assay.data.episode import Context
+from assay.errors import InputError
 from assay.models.lora import next_masks
+from assay.models.memory import OptimizerName
 from assay.models.precision import repeatable_sums
 from assay.rl.objectives import Objective, ObjectiveOutput
 from assay.rl.packed import Packed
@@ -380,3 +385,81 @@ def side_by_side(module: torch.nn.Module) -> Iterator[GradientBlock]:
         for parameter in weights:
             if parameter not in reached:
                 parameter.grad = None
+
+
+def decay_groups(
+    parameters: Iterable[nn.Parameter], weight_decay: float
+) -> list[dict[str, object]]:
+    """The trained parameters in two groups: at least two dimensions decays, fewer does not.
+
+    One dimension or none means norms and biases, whose scale weight decay has no reason to
+    shrink. Frozen parameters are left out; a group may be absent.
+    """
+    trained = [p for p in parameters if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def make_optimizer(
+    parameters: Iterable[nn.Parameter],
+    *,
+    name: OptimizerName = "adamw",
+    lr: float = 0.0,
+    weight_decay: float = 0.0,
+    betas: tuple[float, float] = (0.9, 0.999),
+) -> torch.optim.Optimizer:
+    """AdamW (Loshchilov and Hutter, 2019) with `decay_groups`. The training loop sets `lr` of every
+    step.
+
+    `adamw8bit` keeps the two moments in blockwise 8 bits (Dettmers et al., 2022) through
+    bitsandbytes; raises InputError where that does not run.
+    """
+    groups = decay_groups(parameters, weight_decay)
+    if name == "adamw8bit":
+        try:
+            from bitsandbytes.optim import AdamW8bit  # type: ignore[import-not-found]
+        except ImportError as error:
+            problem = "adamw8bit needs bitsandbytes"
+            fix = "pip install bitsandbytes, or use adamw"
+            raise InputError(problem, field="optimizer.name", fix=fix) from error
+        return AdamW8bit(groups, lr=lr, betas=betas)
+    # One pass over the weights instead of a dozen.
+    return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
+
+
+PACKED_TOGETHER = 1000
+"""Rows that are laid into packs at a time, as in ms-swift 4.6 (`PackingDataset`)."""
+
+
+def packs_of(sizes: Sequence[int], most: int) -> tuple[tuple[int, ...], ...]:
+    """Places of items in packs whose sizes sum to at most `most`; a larger item is one alone.
+
+    The largest first, each into the emptiest pack, of a thousand items at a time; the last pack of
+    each thousand is laid again with the next: what ms-swift 4.6 does with binpacking 2.
+    """
+    packs: list[tuple[int, ...]] = []
+    open_pack: tuple[int, ...] = ()
+    for start in range(0, len(sizes), PACKED_TOGETHER):
+        end = min(start + PACKED_TOGETHER, len(sizes))
+        packs += _emptiest_first((*open_pack, *range(start, end)), sizes, most)
+        open_pack = packs.pop() if end < len(sizes) else ()
+    return tuple(packs)
+
+
+def _emptiest_first(
+    places: Sequence[int], sizes: Sequence[int], most: int
+) -> Iterator[tuple[int, ...]]:
+    packs: list[list[int]] = []
+    loads: list[tuple[int, int]] = []
+    for place in sorted(places, key=lambda place: -sizes[place]):
+        if loads and loads[0][0] + sizes[place] <= most:
+            load, number = heappop(loads)
+        else:
+            load, number = 0, len(packs)
+            packs.append([])
+        packs[number].append(place)
+        heappush(loads, (load + sizes[place], number))
+    return map(tuple, packs)

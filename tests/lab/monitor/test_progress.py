@@ -12,14 +12,8 @@ from assay.experiment.tables import MilestoneSpec
 from assay.judge.health_checks import RuleState
 from assay.judge.intervals import counted, grouped, mean_interval, wilson
 from assay.lab.monitor.guards import milestone_states, scored
-from assay.lab.monitor.progress import (
-    MetricRow,
-    Progress,
-    progress,
-    report_file,
-    step_before,
-    why_due,
-)
+from assay.lab.monitor.progress import MetricRow, Progress, progress, report_file, step_before
+from assay.lab.run.runner import why_due
 from assay.runs.history import History
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory

@@ -65,14 +65,14 @@ def prepared(
         long = renderer.maker and sum(len(message.content) for message in messages) >= LONG
         if (stored := read(key) if long else None) is None:
             render = renderer.rendered_prompt if generation else renderer.conversation
-            stored = _packed(render(messages, tools))
+            stored = _entry_of(render(messages, tools))
             if long:
                 keep(key, stored)
         known[key] = stored
-    made = _unpacked(known[key])
+    made = _conversation_of(known[key])
     prompt = None if generation else made.prompt_before(len(messages) - 1)
     if prompt and before not in known:
-        known[before] = _packed(prompt, known[key])
+        known[before] = _entry_of(prompt, known[key])
     return made
 
 
@@ -92,7 +92,7 @@ def _keys(
     return digest.digest(), before.digest()
 
 
-def _packed(made: RenderedConversation, whole: Packed | None = None) -> Packed:
+def _entry_of(made: RenderedConversation, whole: Packed | None = None) -> Packed:
     """A conversation with its token ids in two bytes each where that is enough, else in four: those
     of a `whole` that it begins."""
     kind = json.loads(whole[0])[0] if whole else "HI"[max(made.tokens, default=0) >= 2**16]
@@ -100,7 +100,7 @@ def _packed(made: RenderedConversation, whole: Packed | None = None) -> Packed:
     return head, whole[1] if whole else array(kind, made.tokens).tobytes()
 
 
-def _unpacked(kept: Packed) -> RenderedConversation:
+def _conversation_of(kept: Packed) -> RenderedConversation:
     kind, count, spans, *others = json.loads(kept[0])
     tokens = tuple(array(kind, kept[1])[:count])
     return RenderedConversation(tokens, tuple(map(tuple, spans)), *map(tuple, others))

@@ -22,7 +22,6 @@ from transformers import AutoModelForCausalLM
 
 from assay.data.episode import Context, tokens_of
 from assay.data.files import built_once, cache_root, content_id
-from assay.data.splits import packs_of
 from assay.errors import Finding, InputError, time_range
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
@@ -66,7 +65,7 @@ from assay.rollout.engines.plain_sampler import ROWS as PLAIN_ROWS
 from assay.rollout.engines.register import Sampler
 from assay.train.checkpoint import HEADROOM
 from assay.train.likelihood import Dpo
-from assay.train.update import MicroBatchSize, largest_micro_batch
+from assay.train.update import MicroBatchSize, largest_micro_batch, packs_of
 
 FEW = 0.5
 """A smaller share of groups that give a pair is a warning."""

@@ -319,16 +319,6 @@ def _ends(steps: Sequence[int]) -> Steps:
     return (steps[0], steps[-1]) if steps else (0, 0)
 
 
-def why_due(experiment: Experiment, stage: str, step: int, steps: int) -> str:
-    """Why a report is due after `step` of a stage's `steps`; "" where none is."""
-    every = experiment.report_every
-    if any(m.stage == stage and m.step == step for m in experiment.milestone.values()):
-        return "milestone"
-    if every and step % every == 0:
-        return "steps"
-    return "end" if step == steps and (every or experiment.milestone) else ""
-
-
 def report_file(run: RunDirectory, stage: str, step: int) -> Path:
     """The Markdown file of the report that was made after a step."""
     return run.path / "reports" / stage / f"step-{step:06d}.md"

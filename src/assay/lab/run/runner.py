@@ -45,7 +45,6 @@ from assay.lab.evaluate.run_evaluation import answerer_of, measure_judges
 from assay.lab.models.learner import StagePolicy
 from assay.lab.monitor.guards import unseen, watch_stage
 from assay.lab.monitor.observer import Noting, Observer, Silent
-from assay.lab.monitor.progress import why_due
 from assay.lab.monitor.sender import sending
 from assay.lab.run.recorder import RunRecorder
 from assay.lab.run.trainer_export import ToolCosts, ToolTraining
@@ -61,8 +60,7 @@ from assay.lab.session.stage_methods import (
     visits_per_epoch,
     with_step_metrics,
 )
-from assay.lab.session.tool_stage import ToolStage, start_source
-from assay.models.precision import make_optimizer
+from assay.lab.session.tool_stage import ToolStage
 from assay.rl.policy import Policy
 from assay.runs.history import History
 from assay.runs.registry import fresh_run, note_run, refuse_existing
@@ -75,12 +73,12 @@ from assay.runs.run_directory import (
     drop_optimizers,
     write_manifest,
 )
-from assay.runs.run_names import experiment_of
+from assay.runs.run_names import experiment_of, start_source
 from assay.train.checkpoint import TrainState, load_checkpoint
 from assay.train.loop import SourceShares, train
 from assay.train.ranks import Member, RankedPolicy, serve
 from assay.train.sharded import ShardedMember, ShardedOptimizer
-from assay.train.update import MicroBatchSize
+from assay.train.update import MicroBatchSize, make_optimizer
 
 
 def start(
@@ -208,7 +206,9 @@ def run_stage(session: Session, name: str) -> None:
         costs = ToolCosts()
         recorder = stage_recorder(session, name, steps, done[-1] if done else 0)
         recorder = replace(recorder, costs=costs)
-        made = ToolStage(session, name, stage.trainer, start_source(session, name))
+        made = ToolStage(
+            session, name, stage.trainer, start_source(session.run, name, session.experiment)
+        )
         ToolTraining(made, recorder, costs).train()
     else:
         # LoRA draws its first weights from torch's generator.
@@ -378,3 +378,13 @@ if __name__ == "__main__":
         follow()
     except AssayError as error:
         sys.exit(str(error))
+
+
+def why_due(experiment: Experiment, stage: str, step: int, steps: int) -> str:
+    """Why a report is due after `step` of a stage's `steps`; "" where none is."""
+    every = experiment.report_every
+    if any(m.stage == stage and m.step == step for m in experiment.milestone.values()):
+        return "milestone"
+    if every and step % every == 0:
+        return "steps"
+    return "end" if step == steps and (every or experiment.milestone) else ""

@@ -49,8 +49,7 @@ from assay.engines.environments import (
 from assay.engines.proof import Proof, prove
 from assay.errors import InputError, RunFailure, look_up, nearest
 from assay.experiment.experiment import Experiment
-from assay.experiment.reward_tables import plain
-from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, rows_per_step
+from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, plain, rows_per_step
 from assay.experiment.tables import patience_seconds
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.data.prepare import find_part

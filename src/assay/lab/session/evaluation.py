@@ -17,8 +17,7 @@ from assay.data.leakage import Overlap, Played, overlap
 from assay.data.row import Row
 from assay.data.splits import conversation_of, take
 from assay.errors import InputError, within
-from assay.experiment.reward_tables import plain
-from assay.experiment.stage_tables import StageSpec
+from assay.experiment.stage_tables import StageSpec, plain
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.data.prepare import EXAMPLES, DataSet, find_part
 from assay.lab.models.learner import Learner, drawn_by, first_context

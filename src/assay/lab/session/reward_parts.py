@@ -17,9 +17,10 @@ from typing import Any
 
 from assay.data.files import canonical_json, sha256_text
 from assay.errors import InputError, look_up, nearest
-from assay.experiment.reward_tables import Bounds, RewardPart, parts_of, plain
+from assay.experiment.reward_tables import Bounds, RewardPart, parts_of
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.rubric_file import RubricFile, read_rubric
+from assay.experiment.stage_tables import plain
 from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.helper_model import HelperModel, find_helper
 from assay.tasks.judge_reward import JudgeReward

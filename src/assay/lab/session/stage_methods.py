@@ -14,7 +14,7 @@ from assay.data.episode import Context, Episode, Reward
 from assay.data.renderings.packed_rows import remembered
 from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
-from assay.data.splits import Fixed, RowOrder, packs_of
+from assay.data.splits import Fixed, RowOrder
 from assay.errors import InputError
 from assay.experiment.stage_tables import (
     DistillStage,
@@ -76,7 +76,7 @@ from assay.train.sampled_groups import (
     StoredPrompts,
     value_of,
 )
-from assay.train.update import MicroBatchSize, Schedule, largest_micro_batch
+from assay.train.update import MicroBatchSize, Schedule, largest_micro_batch, packs_of
 
 CANDIDATES = "candidates"
 """The field of a row's `extra`: a list of {text, reward, facts}."""

@@ -13,7 +13,7 @@ from assay.engines.proof import template_of
 from assay.errors import InputError, look_up
 from assay.experiment.experiment import Experiment
 from assay.experiment.reward_tables import parts_of
-from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, checkpoint_name, steps_of
+from assay.experiment.stage_tables import OTHER_RUN, GrpoStage, SftStage, steps_of
 from assay.lab.data.prepare import find_part
 from assay.lab.models.language_learner import LanguageLearner, language_model, model_folder
 from assay.lab.models.learner import gold_turns, question
@@ -23,7 +23,6 @@ from assay.lab.session.stage_methods import StageInput, visits_per_epoch
 from assay.models.folder import read_object
 from assay.models.load import GENERATION
 from assay.models.supported import read_config, read_tokenizer
-from assay.runs.run_names import located, recorded_start
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.user_code import SCHEME
 from assay.trainers.read_back import acting_in_training
@@ -183,15 +182,6 @@ def translations(session: Session) -> list[tuple[ToolStage, Translated]]:
             each.refuse_untrainable()
             pairs.append((each, each.translated(each.settings(each.inputs))))
     return pairs
-
-
-def start_source(session: Session, name: str) -> str:
-    """The model that a stage of a run under way starts from. Raises RunNotFound."""
-    start = recorded_start(session.run, name, session.experiment.stage[name])
-    run, reference = located(session.run, start)
-    if reference.stage is None:
-        return session.experiment.model
-    return f"{OTHER_RUN}{run}@{checkpoint_name(reference)}"
 
 
 def stage_alone(experiment: Experiment, name: str, stage: Exported) -> Experiment:
