@@ -291,10 +291,13 @@ def test_minima_of_the_rate_are_written_as_each_tool_takes_them() -> None:
         translate("verl", linear)
 
 
-@pytest.mark.parametrize("value", [1e-06, 3e-4, 1e9, 0.5, 10, True, None, "a b", [1e-6, "x"]])
-def test_numbers_of_the_configuration_stay_numbers(value: Any) -> None:
-    """YAML 1.1 takes 1e-06 for text."""
+@pytest.mark.parametrize(
+    "value", [1e-06, 3e-4, 1e9, 0.5, 10, True, None, "a b", [1e-6, "x"], "1e-6"]
+)
+def test_numbers_of_the_configuration_stay_numbers_and_texts_texts(value: Any) -> None:
+    """YAML 1.1 takes 1e-06 for text, OmegaConf for a number."""
     text = yaml_text({"key": value})
     assert yaml.safe_load(text) == {"key": value}
     if isinstance(value, float):
         assert "." in text
+    assert (value == "1e-6") == ("'" in text)

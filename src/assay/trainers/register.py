@@ -6,6 +6,7 @@ Scripts are for bash; in each, in `launch`, what stands as `{NAME}` is filled in
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -69,9 +70,18 @@ class Trainer:
     """The file of its output in which the tool notes the step of its newest checkpoint."""
 
 
+class _Dumper(yaml.SafeDumper):
+    """Puts into quotes a text such as 1e-6, which OmegaConf reads as a number, PyYAML as a text."""
+
+
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+.]?[0-9][-+.\w]*"), [*"-+.0123456789"]
+)
+
+
 def yaml_text(values: Mapping[str, Any]) -> str:
     """Nested settings as YAML that PyYAML and OmegaConf read alike."""
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=math.inf)
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=math.inf)
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
