@@ -59,7 +59,7 @@ def test_a_check_without_a_fault_ends_in_at_most_15_lines(lab: TinyLab):
     assert done.exit_code == 0 and "0 errors, 0 warnings" in done.stdout, done.output
     lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
     assert len(lines) <= 15 and f"next: assay run {lab.file}" in lines
-    assert "data.sums: rows: 12 to train on" in done.stdout
+    assert "data.sums: rows: 12 train" in done.stdout
     full = call("check", lab.file, "--full", "--lab", lab.root).stdout
     assert len(full.splitlines()) > 15 and "conversation tokens mean" in full
 

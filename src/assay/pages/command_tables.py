@@ -23,7 +23,7 @@ Numbers = Mapping[str, Mapping[str, float]]
 """Table of the experiment -> what was measured, with its unit -> value."""
 TOKENS = "conversation_tokens_"
 LENGTHS = {"mean": "mean", "sd": "sd", "50": "median", "95": "95 %", "largest": "longest"}
-KEPT = {"train_rows": "to train on", "dev_rows": "dev", "test_rows": "test"}
+KEPT = {"train_rows": "train", "dev_rows": "dev", "test_rows": "test"}
 KEPT |= {"rows_in_source": "in the source"}
 GIGABYTE = 1000
 

@@ -105,7 +105,7 @@ def test_a_test_part_is_held_out_beside_the_dev_part_which_does_not_depend_on_it
     assert alone.dev == both.dev and len(both.dev) == len(both.test) == 2
     assert both.part("train.test") == both.test and len(both.rows) == len(both.train) + 4 == 7
     assert len({row.id for row in both.rows}) == 7
-    assert "3 to train on, 2 dev, 2 test" in describe(both, DataSpec(source="path:x", format="trl"))
+    assert "3 train, 2 dev, 2 test" in describe(both, DataSpec(source="path:x", format="trl"))
     only = prepared(split=Split(test=3))
     assert (only.dev, len(only.test), len(only.train)) == ((), 3, 4)
     with pytest.raises(InputError, match=r"split.test: a share of 0.9\d* of"):

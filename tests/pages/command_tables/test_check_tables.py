@@ -50,7 +50,7 @@ def test_the_short_form_has_a_line_for_each_table_with_rows_time_or_memory():
         }
     )
     assert lines == [
-        "data.train: rows: 1,000 to train on, 60 dev, 40 test, 1,200 in the source; "
+        "data.train: rows: 1,000 train, 60 dev, 40 test, 1,200 in the source; "
         "tokens: mean 6,100, sd 1,400, median 5,950, 95 % 8,600, longest 8,900",
         "stage.sft: 5 to 11 minutes; 1.5 GB of memory",
         "evaluate.dev: 4 to 9 seconds",

@@ -455,7 +455,7 @@ def describe(made: DataSet, spec: DataSpec) -> str:
     """One line for the display: rows, omitted rows, overlap that was removed."""
     parts = [f"data {made.name}: {len(made.rows)} of {made.total} rows"]
     if made.dev or made.test:
-        sides = {"to train on": made.train, "dev": made.dev, "test": made.test}
+        sides = {"train": made.train, "dev": made.dev, "test": made.test}
         parts.append(", ".join(f"{len(rows)} {side}" for side, rows in sides.items() if rows))
     parts += [f"{len(ids)} dropped: {reason}" for reason, ids in made.dropped.items()]
     if made.chosen is not None:
