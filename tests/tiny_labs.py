@@ -11,7 +11,7 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from assay.experiment.stage_tables import CheckpointReference, parse_checkpoint
+from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.lab.models.language_learner import language_model
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session

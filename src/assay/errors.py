@@ -112,13 +112,14 @@ def cut(text: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[:half]} ... {text[-half:]}"
 
 
-def look_up(register: Mapping[str, Entry], name: str, kind: str) -> Entry:
+def look_up(register: Mapping[str, Entry], name: str, kind: str, empty: str = "") -> Entry:
     """`register[name]`; `kind` says in the message what the name is of.
 
-    Raises InputError with the nearest names.
+    Raises InputError with the nearest names, or the fix of an `empty` register.
     """
     if name not in register:
-        raise InputError(f"unknown {kind} {name!r}", fix=nearest(name, register))
+        fix = nearest(name, register) if register or not empty else empty
+        raise InputError(f"unknown {kind} {name!r}", fix=fix)
     return register[name]
 
 

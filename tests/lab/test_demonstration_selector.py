@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from assay.errors import InputError
 from assay.experiment.base_table import RenderingSettings
+from assay.experiment.checkpoint_reference import BASE
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import BASE
 from assay.lab.models.learner import question
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from assay.errors import InputError
-from assay.experiment.stage_tables import (
+from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     checkpoint_name,
     parse_checkpoint,

@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM
 from assay.cli.main import app
 from assay.data.episode import Episode, Turn
 from assay.data.files import prompt_sha256
+from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import CheckpointReference
 from assay.judge.confounds import differences
 from assay.lab.models.learner import question
 from assay.lab.monitor.observer import Silent

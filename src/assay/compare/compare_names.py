@@ -16,8 +16,8 @@ from assay.compare.foreign_arms import ReadOptions, distinct_names, is_file, rea
 from assay.compare.judged_table import check_distinct, compare_arms
 from assay.compare.table import ComparisonTable, judged_again, with_trials
 from assay.errors import Finding, InputError, finding, nearest
+from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import CheckpointReference, checkpoint_name
 from assay.judge.sample_size import (
     Design,
     Plan,

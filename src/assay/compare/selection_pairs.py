@@ -14,7 +14,7 @@ from typing import Any
 
 from assay.compare.arm import Arm, Key, Provenance
 from assay.data.files import Damage, recorded_checksums
-from assay.experiment.stage_tables import parse_checkpoint
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.models.folder import WeightDifference, compare_weights
 from assay.runs.run_directory import RunDirectory, check_checkpoint, read_manifest
 from assay.runs.run_names import located

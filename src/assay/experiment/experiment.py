@@ -22,6 +22,7 @@ from assay.experiment.base_table import (
     SpecTable,
     refused,
 )
+from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.helper_tables import HelperSpec, models_apart
 from assay.experiment.selection_tables import (
@@ -34,14 +35,12 @@ from assay.experiment.selection_tables import (
 )
 from assay.experiment.stage_tables import (
     OTHER_RUN,
-    CheckpointReference,
     DistillStage,
     DpoStage,
     GrpoStage,
     SamplingStage,
     SftStage,
     StageSpec,
-    parse_checkpoint,
 )
 from assay.experiment.synthesise_table import SYNTHESISE, SynthesiseSpec
 from assay.experiment.tables import (

@@ -19,9 +19,9 @@ from assay.experiment.base_table import (
     one_of,
     refused,
 )
+from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
 from assay.experiment.data_tables import Take
 from assay.experiment.reward_tables import Reward, RewardSettings
-from assay.experiment.stage_tables import CheckpointReference, parse_checkpoint
 from assay.experiment.training_settings import SamplingSpec
 
 

@@ -7,7 +7,7 @@ import json
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from assay.experiment.stage_tables import parse_checkpoint
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.models.source import known_licence, parse_source
 from assay.pages import content, story
 from assay.pages.content import checkpoint_label

@@ -17,7 +17,7 @@ from assay.compare.judge_trust import HeldJudge, held
 from assay.compare.table import ComparisonTable, Pairing
 from assay.compare.table import Line as Scored
 from assay.data.files import canonical_json
-from assay.experiment.stage_tables import parse_checkpoint
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.arms import AtK, SampledScores
 from assay.judge.intervals import Interval
 from assay.judge.verdict import Comparison, as_scored

@@ -14,8 +14,8 @@ from assay.compare.judged_table import compare_checkpoints
 from assay.compare.table import ComparisonTable, with_trials
 from assay.data.files import kept, stamp
 from assay.errors import Finding, InputError
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import parse_checkpoint
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.intervals import Interval, score_interval
 from assay.lab.monitor.guards import estimate

@@ -7,7 +7,7 @@ report of a step and the terminal.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from assay.experiment.stage_tables import parse_checkpoint
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.binomial import direction_of
 from assay.judge.health_checks import RuleState
 from assay.judge.intervals import Estimate

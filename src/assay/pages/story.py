@@ -9,16 +9,14 @@ from itertools import accumulate
 from typing import Any
 
 from assay.errors import Finding
-from assay.experiment.reward_tables import Reward
-from assay.experiment.stage_tables import (
+from assay.experiment.checkpoint_reference import (
     RULES,
     CheckpointReference,
-    SamplingStage,
-    StageSpec,
     checkpoint_name,
     parse_checkpoint,
-    plain,
 )
+from assay.experiment.reward_tables import Reward
+from assay.experiment.stage_tables import SamplingStage, StageSpec, plain
 from assay.judge.confounds import ABSENT, differences
 from assay.lab.monitor.guards import is_share
 from assay.pages.charts import Checkpoints, curve_panel

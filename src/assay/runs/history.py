@@ -23,8 +23,8 @@ from assay.data.episode import Ended, Reward, Turn
 from assay.data.files import canonical_json, kept, sha256_file, sha256_text
 from assay.data.row import Message
 from assay.errors import InputError, nearest
+from assay.experiment.checkpoint_reference import Rule, checkpoint_name, parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import Rule, checkpoint_name, parse_checkpoint
 from assay.judge.health_rules import derived
 from assay.judge.scores import ItemScores, on_one_scale
 from assay.runs.cost_ledger import LedgerCall, read_calls

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from assay.data.files import PART, remove_parts
 from assay.errors import InputError
-from assay.experiment.stage_tables import parse_checkpoint
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.runs.registry import note_deleted, remove_run
 from assay.runs.run_directory import RUNS, RunDirectory, all_runs, hold_run, read_manifest
 from assay.runs.run_files import FIX, DamagedFile, read_json, write_json

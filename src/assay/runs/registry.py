@@ -3,11 +3,11 @@ and the runs of one experiment by name and settings.
 
 A run notes its name alone; whoever lists the runs reads the others' lines, and keeps those of
 finished ones. The index can be rebuilt from the folders at any time, so losing it loses nothing.
-Beside it the
-ledger of trials: how often a lab looked at the items of a benchmark, over all of its runs. Every
-checkpoint after training that was measured is one trial. They are counted from the evaluation
-records; those of deleted runs are kept in `deleted_trials.jsonl`, so that a deletion does not lower
-the count. What a count means for a verdict is decided in `judge.verdict`.
+
+Beside it the ledger of trials: how often a lab looked at the items of a benchmark, over all of its
+runs. Every checkpoint after training that was measured is one trial. They are counted from the
+evaluation records; those of deleted runs are kept in `deleted_trials.jsonl`, so that a deletion
+does not lower the count. What a count means for a verdict is decided in `judge.verdict`.
 
 Makes the folder of a new run; starts and resumes nothing. A damaged run is listed with its reason,
 so that it never hides the others; one that was asked for by name is read, and its damage raised,
@@ -22,16 +22,13 @@ from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from assay.data.files import PART, append_line, kept, remove_parts
 from assay.errors import InputError
-from assay.experiment.experiment import Experiment
-from assay.experiment.tables import EngineSpec
 from assay.judge.confounds import differences
 from assay.judge.verdict import Looks
 from assay.runs.cost_ledger import take_ledger
-from assay.runs.history import evaluation_records
 from assay.runs.run_code import keep_code
 from assay.runs.run_directory import (
     RunDirectory,
@@ -49,7 +46,9 @@ from assay.runs.run_directory import (
     stored_status,
 )
 from assay.runs.run_files import DamagedFile, as_entry, read_json, whole_lines
-from assay.runs.run_names import experiment_of
+
+if TYPE_CHECKING:  # an index does without pydantic and pyarrow
+    from assay.experiment.experiment import Experiment
 
 
 def last_score(run: RunDirectory) -> tuple[float | None, str]:
@@ -57,7 +56,7 @@ def last_score(run: RunDirectory) -> tuple[float | None, str]:
     if not any(run.evaluations.glob("*/evaluation.json")):
         return None, ""
     from assay.runs.history import evaluation_records, measured_checkpoints
-    from assay.runs.records import read_scores  # loads pyarrow, which an index does without
+    from assay.runs.records import read_scores
 
     try:
         for record in evaluation_records(run):
@@ -409,17 +408,19 @@ def newest(root: Path, name: str, seed: int) -> RunDirectory | None:
     return runs[-1] if runs else None
 
 
-def changed_settings(run: RunDirectory, experiment: Experiment) -> list[str]:
+def changed_settings(run: RunDirectory, experiment: "Experiment") -> list[str]:
     """Settings in which a run and an experiment differ; its seed is its own.
 
     A reporting evaluation that only one of them has makes no other run: it changes no weight.
     """
+    from assay.runs.run_names import experiment_of
+
     own = experiment_of(run)
     before, now = _compared(own, experiment), _compared(experiment, own)
     return [difference.path for difference in differences(before, now)]
 
 
-def check_same(run: RunDirectory, experiment: Experiment) -> None:
+def check_same(run: RunDirectory, experiment: "Experiment") -> None:
     """Raise InputError unless the run was made from these settings."""
     if changed := changed_settings(run, experiment):
         fix = "start another with --new, or give the experiment another name"
@@ -428,10 +429,12 @@ def check_same(run: RunDirectory, experiment: Experiment) -> None:
         raise InputError(f"{run} was made with other settings: {', '.join(changed)}", fix=fix)
 
 
-def _compared(experiment: Experiment, other: Experiment) -> dict[str, Any]:
+def _compared(experiment: "Experiment", other: "Experiment") -> dict[str, Any]:
     """The settings of one side that are compared with the other's; `[log]` changes no result, and
     neither does where evaluations are answered; how many processes train changes nothing but
     rounding."""
+    from assay.experiment.tables import EngineSpec
+
     left_out = {"seeds": True, "log": True}
     table = experiment.model_dump(mode="json", exclude=left_out)
     engine = experiment.engine or EngineSpec()
@@ -444,7 +447,7 @@ def _compared(experiment: Experiment, other: Experiment) -> dict[str, Any]:
     return table
 
 
-def made_so(run: RunDirectory, experiment: Experiment) -> bool:
+def made_so(run: RunDirectory, experiment: "Experiment") -> bool:
     """Whether a run was made from these settings, whatever its seed."""
     return not changed_settings(run, experiment)
 
@@ -474,6 +477,9 @@ def apart(runs: Iterable[RunDirectory]) -> tuple[list[RunDirectory], list[Damage
 
 def damage(run: RunDirectory) -> str:
     """Why a run cannot be read, in one line; "" where it can."""
+    from assay.runs.history import evaluation_records
+    from assay.runs.run_names import experiment_of
+
     try:
         stored_status(run.path)
         read_manifest(run)

@@ -31,7 +31,7 @@ from assay.data.files import (
     whole_text,
 )
 from assay.errors import InputError
-from assay.experiment.stage_tables import RULES, Rule
+from assay.experiment.checkpoint_reference import RULES, Rule
 
 T = TypeVar("T")
 FIX = "restore it, or move it away"

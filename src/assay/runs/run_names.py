@@ -13,16 +13,15 @@ from typing import Any
 
 from assay.data.files import kept, sha256_file
 from assay.errors import InputError, nearest
-from assay.experiment.experiment import Experiment
-from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import (
-    OTHER_RUN,
+from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     Rule,
-    StageSpec,
     checkpoint_name,
     parse_checkpoint,
 )
+from assay.experiment.experiment import Experiment
+from assay.experiment.read_file import read_experiment
+from assay.experiment.stage_tables import OTHER_RUN, StageSpec
 from assay.runs.run_directory import (
     RunDirectory,
     all_runs,

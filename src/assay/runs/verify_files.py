@@ -19,7 +19,7 @@ from assay.data.files import (
     sha256_file,
 )
 from assay.errors import InputError
-from assay.experiment.stage_tables import parse_checkpoint
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.runs.cost_ledger import LEDGER, LedgerUnusable, lost_calls, read_calls
 from assay.runs.history import read_description
 from assay.runs.judgement_journal import FOLDER, read_file

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from assay.data.episode import Ended
 from assay.data.row import Message
-from assay.errors import AssayError, InputError, RunFailure, nearest
+from assay.errors import AssayError, RunFailure
 from assay.rl.policy import SampleKey, Sampling
 
 if TYPE_CHECKING:  # rewards that ask no model of this process run without torch
@@ -279,17 +279,8 @@ class HelperModel(Protocol):
         ...
 
 
-def find_helper(helpers: Mapping[str, HelperModel], name: str, field: str = "") -> HelperModel:
-    """The helper model called `name`; `field` says where it is named.
-
-    Raises InputError with the nearest names.
-    """
-    if name not in helpers:
-        fix = nearest(name, helpers) if helpers else f"declare it as [model.{name}]"
-        raise InputError(f"no helper model {name!r}", field=field or None, fix=fix)
-    return helpers[name]
-
-
+DECLARE = "declare it as a table [model.NAME]"
+"""The fix where a helper model is asked and none is there."""
 KINDS: dict[str, Callable[[str, Path], Model]] = {}
 """Further kinds of model by the scheme of their source: made of the table's name and of the file
 behind the colon."""

@@ -13,10 +13,10 @@ from typing import Any
 
 from assay.data.episode import Completion, Reward
 from assay.data.row import Message, Row
-from assay.errors import RunFailure
+from assay.errors import RunFailure, look_up
 from assay.rl.policy import SampleKey
 from assay.sandbox.limits import CallOutcome
-from assay.tasks.helper_model import Caller, HelperFailed, HelperModel, Question, find_helper
+from assay.tasks.helper_model import DECLARE, Caller, HelperFailed, HelperModel, Question
 from assay.tasks.no_verdict import Failed, attempt, nothing_earned
 from assay.tasks.user_code import as_value
 
@@ -94,7 +94,7 @@ def run_judge(
     Raises what `done` raises, InputError, and RunFailure, which stops the run.
     What is under way then is judged to its end, since it may have been paid for.
     """
-    models = {name: find_helper(helpers, name) for name in reward.helpers}
+    models = {name: look_up(helpers, name, "helper model", DECLARE) for name in reward.helpers}
     short = []
     for n, (row, completion) in enumerate(pairs):
         if reward.longest is not None and len(completion.text) > reward.longest:

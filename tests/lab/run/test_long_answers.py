@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pytest import MonkeyPatch
 
-from assay.experiment.stage_tables import CheckpointReference
+from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.lab.models import language_learner
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from assay.errors import InputError
-from assay.experiment.stage_tables import parse_checkpoint
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.selection import longest_rise
 from assay.lab.evaluate import checkpoint_selection
 from assay.lab.evaluate.checkpoint_selection import by_reward_trend

@@ -12,11 +12,12 @@ from assay.experiment.read_file import read_experiment
 from assay.lab.models.helper_models import HelperModels
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.manifest import make_manifest
+from assay.lab.session.reward_parts import asked_helpers
 from assay.lab.session.session import Session
 from assay.lab.session.validate import read_whole
 from assay.rl.policy import SampleKey, Sampling
 from assay.runs.run_directory import RunDirectory
-from assay.tasks.helper_model import find_helper
+from assay.tasks.judge_reward import JudgeReward
 from tests.scripted_helper import questions
 from tests.tiny_labs import make_lab
 
@@ -76,11 +77,11 @@ def test_the_manifest_knows_a_script_by_what_it_holds(tmp_path):
 
 def test_a_name_that_is_not_declared_offers_the_nearest(tmp_path):
     helpers = session_of(tmp_path).helpers
-    assert find_helper(helpers, "judge").name == "judge"
-    with pytest.raises(InputError, match=r"reward: no helper model 'jugde' \(did you mean 'ju"):
-        find_helper(helpers, "jugde", "reward")
-    with pytest.raises(InputError, match=r"declare it as \[model\.critic\]"):
-        find_helper({}, "critic")
+    judge = JudgeReward(lambda *_: iter(()), ("jugde",))
+    with pytest.raises(InputError, match=r"unknown helper model 'jugde' \(did you mean 'judge'"):
+        asked_helpers(helpers, [judge])
+    with pytest.raises(InputError, match=r"declare it as a table \[model\.NAME\]"):
+        asked_helpers({}, [judge])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import torch
 from assay.data.episode import Episode
 from assay.data.splits import visits
 from assay.errors import Finding
-from assay.experiment.stage_tables import BASE, CheckpointReference, SamplingStage
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
+from assay.experiment.stage_tables import SamplingStage
 from assay.judge.health_rules import SIGNAL_WARNING
 from assay.judge.intervals import Interval, wilson
 from assay.lab.check.subject import Number, Seen, Subject

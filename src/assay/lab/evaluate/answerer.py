@@ -13,8 +13,8 @@ from typing import ClassVar
 from assay.data.episode import Completion, Turn
 from assay.data.files import sha256_text
 from assay.data.row import Row
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import BASE, CheckpointReference
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.session.evaluation import Evaluation
 from assay.lab.session.session import Session

@@ -10,8 +10,9 @@ from typing import Any
 from assay.data.episode import FULL_SCORE
 from assay.data.row_checks import field_value
 from assay.errors import InputError
+from assay.experiment.checkpoint_reference import Rule, checkpoint_name
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import Rule, SamplingStage, checkpoint_name
+from assay.experiment.stage_tables import SamplingStage
 from assay.experiment.tables import EvaluateSpec
 from assay.judge.selection import longest_rise, promote
 from assay.lab.evaluate.local_answerer import LocalAnswerer

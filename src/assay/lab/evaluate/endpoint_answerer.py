@@ -21,8 +21,8 @@ from assay.data.episode import Completion
 from assay.data.files import sha256_text
 from assay.data.row import Message
 from assay.errors import InputError, RunFailure, within
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import BASE, CheckpointReference
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.data.prepare import DataSet, prepare_set
 from assay.lab.evaluate.answerer import Answerer, Chunks, ItemAnswer, Request, holder, plain_name

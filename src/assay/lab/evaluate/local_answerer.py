@@ -18,8 +18,9 @@ from assay.data.row import Row
 from assay.engines.ray_pool import NodeNeeds, RayPool, as_they_come, connect, look_at_nodes
 from assay.errors import RunFailure
 from assay.experiment.base_table import RenderingSettings
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference, parse_checkpoint
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import BASE, CheckpointReference, StageSpec, parse_checkpoint
+from assay.experiment.stage_tables import StageSpec
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answerer, Chunks, ItemAnswer, Request, holder, plain_name
 from assay.lab.models.learner import Encoder, refuse_longer

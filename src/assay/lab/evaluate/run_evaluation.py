@@ -24,10 +24,11 @@ from assay.data.json_files import read_jsonl
 from assay.data.loaded import Record
 from assay.data.row import Message, Row
 from assay.data.splits import conversation_of
-from assay.errors import InputError
+from assay.errors import InputError, look_up
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.reward_tables import RewardPart, RewardSettings, parts_of
-from assay.experiment.stage_tables import BASE, CheckpointReference, SftStage
+from assay.experiment.stage_tables import SftStage
 from assay.experiment.tables import EvaluateSpec
 from assay.lab.evaluate.answerer import Answerer, Chunks, ItemAnswer
 from assay.lab.evaluate.endpoint_answerer import EndpointAnswerer
@@ -58,7 +59,7 @@ from assay.runs.records import (
     refuse_fallbacks,
 )
 from assay.runs.run_directory import Manifest
-from assay.tasks.helper_model import find_helper
+from assay.tasks.helper_model import DECLARE
 from assay.tasks.rubric import PREFERENCE, RUBRIC, TIE, Rubric
 from assay.tasks.running import RewardRunner
 from assay.tasks.task import FixedArm, answer_text
@@ -233,7 +234,7 @@ class FunctionAnswerer(Answerer):
     def check(self) -> None:
         """Raise InputError without the arm's helper model, which is not opened."""
         if self.arm.helper and self.arm.helper not in self.session.experiment.helpers:
-            find_helper({}, self.arm.helper, "model")
+            look_up({}, self.arm.helper, "helper model", DECLARE)
 
     def evaluation(
         self, name: str, spec: EvaluateSpec, reference: CheckpointReference = BASE

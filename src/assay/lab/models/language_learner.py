@@ -35,14 +35,9 @@ from assay.data.renderings.template import with_options
 from assay.engines.register import sampler_of
 from assay.errors import InputError, within
 from assay.experiment.base_table import RenderingSettings, rendering_key
+from assay.experiment.checkpoint_reference import BASE, CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import (
-    BASE,
-    CheckpointReference,
-    SamplingStage,
-    StageSpec,
-    kept_reference,
-)
+from assay.experiment.stage_tables import SamplingStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.lab.models.language_encoder import LanguageEncoder, no_options
 from assay.lab.models.learner import Learner, StagePolicy, refuse_longer

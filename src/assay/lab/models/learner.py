@@ -16,8 +16,9 @@ from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError, look_up
 from assay.experiment.base_table import RenderingSettings
+from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import CheckpointReference, StageSpec
+from assay.experiment.stage_tables import StageSpec
 from assay.lab.monitor.observer import Observer
 from assay.models.source import EXAMPLES
 from assay.runs.records import PROMPT

@@ -20,15 +20,13 @@ from typing import Any
 
 from assay.data.files import kept
 from assay.errors import RunFailure
-from assay.experiment.experiment import Experiment
-from assay.experiment.stage_tables import (
+from assay.experiment.checkpoint_reference import (
     CheckpointReference,
-    GrpoStage,
-    SamplingStage,
-    StageSpec,
     checkpoint_name,
     parse_checkpoint,
 )
+from assay.experiment.experiment import Experiment
+from assay.experiment.stage_tables import GrpoStage, SamplingStage, StageSpec
 from assay.experiment.tables import GuardSpec, MilestoneSpec
 from assay.judge.health_checks import (
     MetricReading,

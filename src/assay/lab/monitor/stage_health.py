@@ -6,14 +6,13 @@ from typing import Any
 
 from assay.compare.selection_pairs import recorded_weights
 from assay.errors import Finding, InputError, finding
+from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.reward_tables import parts_of
 from assay.experiment.stage_tables import (
-    CheckpointReference,
     GrpoStage,
     SamplingStage,
     StageSpec,
     StoredStage,
-    checkpoint_name,
     counts_rows,
     kept_reference,
     steps_of,

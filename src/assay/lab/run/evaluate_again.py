@@ -15,7 +15,7 @@ from typing import Any
 from assay.data.files import remove_leftovers, with_scheme
 from assay.engines.ray_pool import connect
 from assay.errors import look_up
-from assay.experiment.stage_tables import CheckpointReference, checkpoint_name
+from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.tables import EngineSpec, EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.evaluate.endpoint_answerer import endpoint_holder

@@ -21,7 +21,7 @@ from assay.data.files import canonical_json, new_folder, refuse_taken, sha256_fi
 from assay.data.renderings.checkpoint_template import chat_template, save_tokenizer
 from assay.data.renderings.rendering import Renderer
 from assay.errors import InputError, RunFailure, listed
-from assay.experiment.stage_tables import CheckpointReference, checkpoint_name
+from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.lab.models.language_learner import LanguageLearner, language_model, model_folder
 from assay.lab.models.learner import begun_from
 from assay.lab.monitor.observer import Observer, Silent

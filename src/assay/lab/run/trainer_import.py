@@ -21,9 +21,10 @@ from assay.data.renderings.rendering import Loss
 from assay.data.row import Row
 from assay.data.splits import visits
 from assay.errors import InputError
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
-from assay.experiment.stage_tables import GrpoStage, SftStage, parse_checkpoint
+from assay.experiment.stage_tables import GrpoStage, SftStage
 from assay.experiment.tables import EvaluateSpec
 from assay.experiment.toml_write import experiment_toml
 from assay.lab.models.language_encoder import LanguageEncoder

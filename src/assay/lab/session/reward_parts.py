@@ -22,7 +22,7 @@ from assay.experiment.reward_tables import Reward as RewardSpec
 from assay.experiment.rubric_file import RubricFile, read_rubric
 from assay.experiment.stage_tables import plain
 from assay.runs.judgement_journal import JudgementJournal
-from assay.tasks.helper_model import HelperModel, find_helper
+from assay.tasks.helper_model import DECLARE, HelperModel
 from assay.tasks.judge_reward import JudgeReward
 from assay.tasks.no_verdict import OUTCOMES
 from assay.tasks.reward_table import Condition, RewardTable, TablePart
@@ -220,7 +220,8 @@ def asked_helpers(
 ) -> dict[str, str]:
     """The fingerprints of the helper models that rewards ask, by name."""
     names = {name for each in rewards if isinstance(each, JudgeReward) for name in each.helpers}
-    return {name: find_helper(helpers, name).fingerprint for name in sorted(names)}
+    declared = {n: look_up(helpers, n, "helper model", DECLARE) for n in sorted(names)}
+    return {name: helper.fingerprint for name, helper in declared.items()}
 
 
 SETTINGS = (bool, int, float, str, tuple)

@@ -15,10 +15,11 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import Many, Name, Positive, SpecTable, refused
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.experiment import Experiment, RunName
 from assay.experiment.problems import Problem, problems_in
 from assay.experiment.read_file import first_error, parse_toml, read_experiment, read_text
-from assay.experiment.stage_tables import StageSpec, parse_checkpoint
+from assay.experiment.stage_tables import StageSpec
 from assay.experiment.toml_write import inline
 from assay.experiment.training_settings import EveryEpochs
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
 from assay.errors import Finding, finding
-from assay.experiment.stage_tables import parse_checkpoint
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.judge.scores import ItemScores
 from assay.lab.sweep.model import (
     Baseline,

@@ -30,14 +30,9 @@ from assay.data.renderings.rendering import Loss
 from assay.data.row import Message, Row
 from assay.errors import InputError, RunFailure
 from assay.experiment.base_table import RenderingSettings
+from assay.experiment.checkpoint_reference import CheckpointReference
 from assay.experiment.selection_tables import SCHEME, UNTRAINED, SelectorSpec
-from assay.experiment.stage_tables import (
-    CheckpointReference,
-    DpoStage,
-    GrpoStage,
-    StageSpec,
-    kept_reference,
-)
+from assay.experiment.stage_tables import DpoStage, GrpoStage, StageSpec, kept_reference
 from assay.experiment.training_settings import FreezeAdapt, LoraAdapt
 from assay.lab.models.learner import LearnerInput, StagePolicy
 from assay.labs.demos.demonstrations import (

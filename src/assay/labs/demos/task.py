@@ -16,7 +16,7 @@ from typing import Any
 
 from assay.data.episode import Completion
 from assay.data.row import Message, Row
-from assay.errors import InputError
+from assay.errors import InputError, look_up
 from assay.experiment.experiment import Experiment
 from assay.experiment.problems import Problem
 from assay.experiment.selection_tables import FILE, SELECTIONS
@@ -26,7 +26,7 @@ from assay.labs.demos.outcomes import Selection, SelectionOutcome, ask
 from assay.labs.demos.rewards import REWARDS
 from assay.labs.demos.stored import selection_record, selection_rows
 from assay.runs.run_directory import SEEN_ANSWERS
-from assay.tasks.helper_model import find_helper
+from assay.tasks.helper_model import DECLARE
 from assay.tasks.task import BaseTask, FixedArm, MadeSource, moved
 
 Ask = Callable[[Sequence[Selection]], list[SelectionOutcome]]
@@ -98,7 +98,7 @@ def searched_answers(
 ) -> list[tuple[Completion, int]]:
     """The selection of each row that an arm finds by asking the frozen model, and the size of the
     pool. Raises HelperFailed."""
-    answer = partial(ask, find_helper(helpers, FROZEN, "model"))
+    answer = partial(ask, look_up(helpers, FROZEN, "helper model", DECLARE))
     best: dict[str, Picks] = {}
     for shots in sorted({row.extra[SHOTS] for row in rows}):
         same = [row for row in rows if row.extra[SHOTS] == shots]
