@@ -84,7 +84,7 @@ class Sample:
     facts: dict[str, Any] = field(default_factory=dict)
     advantage: float | None = None
     prompt: str | None = None
-    """See `hashing.prompt_sha256`."""
+    """See `files.prompt_sha256`."""
     cluster: str | None = None
     conversation: str | None = None
     """All that followed the prompt, JSON; None of a single answer."""
