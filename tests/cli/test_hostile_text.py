@@ -9,7 +9,7 @@ import pytest
 
 from assay.cli.output import BLANK_LINES, MOST_LINES, Outcome, present, quoted
 from assay.cli.run import tell as tell_of_fill
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 from assay.pages.live_display import PlainProgress
 from assay.pages.safe_console import tell
 from assay.pages.words import CONTROL_PICTURES
@@ -122,7 +122,7 @@ def test_what_a_verb_returns_warns_or_raises_is_made_safe(
     as_json: bool, capsys: pytest.CaptureFixture[str]
 ):
     hostile = STEERING + SURROGATE
-    finding = {"severity": "note", "what": hostile, "evidence": hostile, "fix": hostile}
+    finding = Finding("note", hostile, hostile, hostile)
     present("report", as_json, lambda: Outcome(hostile, [hostile], [finding], [hostile]))
     told = capsys.readouterr()
     assert_harmless(told.out + told.err)

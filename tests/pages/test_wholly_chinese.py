@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from assay.cli.output import finding_text, plain
 from assay.compare.compare_names import compare_named, plan_from, typed
 from assay.compare.foreign_arms import read_arms
 from assay.data.reported.read_reported import ReportFile
@@ -30,6 +29,7 @@ from assay.pages.page import Block
 from assay.pages.progress_content import progress_report
 from assay.pages.run_page import write_progress, write_report
 from assay.pages.run_terminal import ending, final_blocks, summary_line
+from assay.pages.terminal import finding_text
 from assay.pages.words import words
 from assay.runs.run_directory import RunDirectory
 from tests.judge.audit.faults import FAULTS, record
@@ -153,7 +153,7 @@ def foreign(root: Path, lang: str) -> dict[str, str]:
 def audited(key: str, lang: str) -> str:
     report = record(FAULTS[key][0])
     flaws = audit(report)
-    said = [finding_text(plain(each), lang) for each in audit_findings(flaws, lang)]
+    said = [finding_text(each, words(lang)) for each in audit_findings(flaws, lang)]
     return drawn(*said, *summary(Path("f.toml"), ReportFile((report,)), flaws, lang))
 
 

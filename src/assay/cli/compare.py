@@ -3,19 +3,15 @@
 A run may also be a file of results that another tool wrote. Unfair comparisons are refused.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from assay.cli.output import Lang, Outcome, run_names, taken
-from assay.errors import InputError
+from assay.errors import Finding, InputError
 
 if TYPE_CHECKING:  # records load pyarrow, which help must do without
-    from assay.compare.table import ComparisonTable
     from assay.lab.sweep.model import Matrix, SweepCell
 
 
@@ -27,16 +23,17 @@ Allow = Annotated[
 
 def matrix(
     root: Path,
-    file: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="The sweep file.")],
-    on: Annotated[
-        str | None, typer.Option(help="A reporting evaluation in place of the file's.")
-    ] = None,
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.toml")],
+    on: str | None = None,
     allow: Allow = None,
     lang: Lang = "en",
 ) -> Outcome:
     """Show a sweep as a table with verdicts.
 
     Writes the page of it.
+
+    file: The sweep file.
+    on: A reporting evaluation in place of the file's.
     """
     from assay.lab.sweep.request import make_matrix, settle
     from assay.pages.matrix_page import matrix_shown, note_lines, write_matrix
@@ -89,26 +86,21 @@ def _cell_result(cell: "SweepCell", matrix: "Matrix") -> dict[str, Any]:
 
 def audit(
     root: Path,
-    file: Annotated[Path, typer.Argument(help="Reported results: a record in TOML, .csv or .md.")],
-    items: Annotated[
-        int | None, typer.Option(min=1, help="Items of the benchmark, where the file has none.")
-    ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ROLE=TITLE",
-            help="A column of the tables: run, benchmark, score, items, right, control, says, "
-            "setting.NAME, score.BENCHMARK; else the titles are these.",
-        ),
-    ] = None,
-    control: Annotated[
-        str, typer.Option(metavar="RUN", help="The run of the tables that others are compared to.")
-    ] = "",
+    file: Path,
+    items: Annotated[int | None, typer.Option(min=1)] = None,
+    column: Annotated[list[str] | None, typer.Option(metavar="ROLE=TITLE")] = None,
+    control: Annotated[str, typer.Option(metavar="RUN")] = "",
     lang: Lang = "en",
 ) -> Outcome:
     """Audit results that others reported.
 
     Noise, fairness, arithmetic, claims.
+
+    file: Reported results: a record in TOML, .csv or .md.
+    items: Items of the benchmark, where the file has none.
+    column: A column of the tables: run, benchmark, score, items, right, control, says,
+        setting.NAME, score.BENCHMARK; else the titles are these.
+    control: The run of the tables that others are compared to.
     """
     from assay.data.reported.read_reported import read_reported
     from assay.judge.audit.rules import audit_all
@@ -134,45 +126,39 @@ def audit(
 
 def _flaw(flaw: "Finding") -> dict[str, Any]:
     """A finding for programs, as the report names its parts."""
-    numbers = {k: v for k, v in flaw.values.items() if k not in ("about", "line")}
-    about, line = flaw.values["about"], flaw.values["line"]
-    shown = {"key": flaw.code, "severity": flaw.severity, "about": about}
-    return {**shown, "numbers": numbers, "line": line}
+    numbers = dict(flaw.values)
+    place = {name: numbers.pop(name) for name in ("about", "line")}
+    return {"key": flaw.code, "severity": flaw.severity, **place, "numbers": numbers}
 
 
 def plan(
     root: Path,
     runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RUN RUN]",
-            help="A pilot: NAME[@CHECKPOINT] twice, the control first; all seeds of a bare NAME.",
-            autocompletion=run_names,
-        ),
+        list[str] | None, typer.Argument(metavar="[RUN RUN]", autocompletion=run_names)
     ] = None,
-    difference: Annotated[
-        float, typer.Option(metavar="POINTS", help="The difference that is to be seen, in points.")
-    ] = 3.0,
-    on: Annotated[
-        str | None, typer.Option(help="Evaluation of the pilot; else the first that both have.")
-    ] = None,
-    discordance: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Without a pilot: the share of items that change."),
-    ] = None,
-    score: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Without a pilot: the score of both arms, about."),
-    ] = None,
-    arms: Annotated[int, typer.Option(help="Arms in all, the control among them.")] = 2,
-    seeds: Annotated[int, typer.Option(help="Trainings of each arm.")] = 1,
-    repeats: Annotated[int, typer.Option(help="Passes over the items.")] = 1,
-    power: Annotated[float, typer.Option(help="The chance of seeing the difference.")] = 0.8,
+    difference: Annotated[float, typer.Option(metavar="POINTS")] = 3.0,
+    on: str | None = None,
+    discordance: Annotated[float | None, typer.Option(metavar="SHARE")] = None,
+    score: Annotated[float | None, typer.Option(metavar="SHARE")] = None,
+    arms: int = 2,
+    seeds: int = 1,
+    repeats: int = 1,
+    power: float = 0.8,
     lang: Lang = "en",
 ) -> Outcome:
     """Plan the items and seeds that show a difference.
 
     From a pilot, or from typed numbers.
+
+    runs: A pilot: NAME[@CHECKPOINT] twice, the control first; all seeds of a bare NAME.
+    difference: The difference that is to be seen, in points.
+    on: Evaluation of the pilot; else the first that both have.
+    discordance: Without a pilot: the share of items that change.
+    score: Without a pilot: the score of both arms, about.
+    arms: Arms in all, the control among them.
+    seeds: Trainings of each arm.
+    repeats: Passes over the items.
+    power: The chance of seeing the difference.
     """
     from assay.compare.compare_names import pilot, plan_from, typed
     from assay.judge.sample_size import Design
@@ -186,114 +172,49 @@ def plan(
     return Outcome(plan_result(rates, planned), plan_blocks(rates, planned, lang), lang=lang)
 
 
-if TYPE_CHECKING:  # records load pyarrow, which help must do without
-    from assay.errors import Finding
-
-Runs = Annotated[
-    list[str],
-    typer.Argument(
-        help="NAME[@CHECKPOINT] or FILE[@RUN], two or more; the first is the control. A bare "
-        "NAME means all its seeds where every run has several.",
-        autocompletion=run_names,
-    ),
-]
-On = Annotated[
-    str | None, typer.Option(help="Evaluation or benchmark; else the first that all have.")
-]
-Control = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RUN",
-        help="What the others are compared with; else the run that their files name, else the "
-        "first.",
-        autocompletion=run_names,
-    ),
-]
-Metric = Annotated[str | None, typer.Option(help="The score to take from files that have several.")]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KEY",
-        help="Column or metadata key that names the source of an item; else 'cluster', where "
-        "the files have it.",
-    ),
-]
-Item = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="Any tool's JSONL, JSON, CSV or parquet: what names the item, such as doc.id.",
-    ),
-]
-Score = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="With --item: the score."),
-]
-Higher = Annotated[
-    bool | None,
-    typer.Option(
-        "--higher-is-better/--lower-is-better",
-        help="Which way the metric goes, where neither file nor name says it.",
-    ),
-]
-Margin = Annotated[
-    float | None,
-    typer.Option(
-        min=0.0, metavar="POINTS", help="How close two scores are equivalent; else 2 points."
-    ),
-]
-NonInferior = Annotated[
-    float | None,
-    typer.Option(
-        "--non-inferior",
-        min=0.0,
-        metavar="POINTS",
-        help="Ask whether the others are at most so many points worse than the control.",
-    ),
-]
-
 GATE_FAILED = 3
 """The exit code of a comparison that `--fail-on` does not let pass."""
 
 
-class FailOn(StrEnum):
-    """What ends with GATE_FAILED; "undecided" includes "worse"."""
-
-    worse = "worse"
-    undecided = "undecided"
-
-
-Failing = Annotated[
-    FailOn | None,
-    typer.Option(
-        "--fail-on",
-        help="End with exit code 3 where a run is worse than the control (undecided: or may be), "
-        "or cannot be compared; with --non-inferior, where that is not shown.",
-    ),
-]
-
-
 def compare(
     root: Path,
-    runs: Runs,
-    on: On = None,
-    control: Control = None,
+    runs: Annotated[list[str], typer.Argument(autocompletion=run_names)],
+    on: str | None = None,
+    control: Annotated[str | None, typer.Option(metavar="RUN", autocompletion=run_names)] = None,
     allow: Allow = None,
     lang: Lang = "en",
-    metric: Metric = None,
-    cluster: Cluster = None,
-    item: Item = None,
-    score: Score = None,
-    higher_is_better: Higher = None,
-    margin: Margin = None,
-    non_inferior: NonInferior = None,
-    fail_on: Failing = None,
+    metric: str | None = None,
+    cluster: Annotated[str | None, typer.Option(metavar="KEY")] = None,
+    item: Annotated[str | None, typer.Option(metavar="COLUMN")] = None,
+    score: Annotated[str | None, typer.Option(metavar="COLUMN")] = None,
+    higher_is_better: Annotated[
+        bool | None, typer.Option("--higher-is-better/--lower-is-better")
+    ] = None,
+    margin: Annotated[float | None, typer.Option(min=0.0, metavar="POINTS")] = None,
+    non_inferior: Annotated[float | None, typer.Option(min=0.0, metavar="POINTS")] = None,
+    fail_on: Literal["worse", "undecided"] | None = None,
 ) -> Outcome:
     """Compare runs item by item; refuse what is not fair.
 
     Writes the page of it.
+
+    runs: NAME[@CHECKPOINT] or FILE[@RUN], two or more; the first is the control. A bare NAME means
+        all its seeds where every run has several.
+    on: Evaluation or benchmark; else the first that all have.
+    control: What the others are compared with; else the run that their files name, else the first.
+    metric: The score to take from files that have several.
+    cluster: Column or metadata key that names the source of an item; else 'cluster', where the
+        files have it.
+    item: Any tool's JSONL, JSON, CSV or parquet: what names the item, such as doc.id.
+    score: With --item: the score.
+    higher_is_better: Which way the metric goes, where neither file nor name says it.
+    margin: How close two scores are equivalent; else 2 points.
+    non_inferior: Ask whether the others are at most so many points worse than the control.
+    fail_on: End with exit code 3 where a run is worse than the control (undecided: or may be), or
+        cannot be compared; with --non-inferior, where that is not shown.
     """
     from assay.cli.results import table_result
+    from assay.compare.table import failures
     from assay.library.actions import compare as compare_runs
     from assay.pages.comparison_page import comparison_shown
     from assay.pages.words import worded, words
@@ -317,20 +238,10 @@ def compare(
     shown = [*comparison_shown(table, lang), w("terminal.page", file=comparison.page)]
     result = {**table_result(table), "page": comparison.page}
     findings = [worded(each, w) for each in (*table.left_out, *table.findings)]
-    code = 2 if table.left_out or table.contradicted else 0
-    outcome = Outcome(result, shown, findings, exit_code=code, lang=lang)
-    return _gated(outcome, [table], fail_on)
-
-
-def _gated(
-    outcome: Outcome, tables: "Sequence[ComparisonTable]", fail_on: FailOn | None
-) -> Outcome:
-    """The outcome with the exit code and the line of a gate that does not let it pass."""
-    if fail_on is None:
-        return outcome
-    from assay.compare.table import failures
-
-    reasons = failures(tables, fail_on.value)
-    result = {**outcome.result, "gate": {"fail_on": fail_on.value, "failed": reasons}}
-    code = outcome.exit_code or (GATE_FAILED if reasons else 0)
-    return replace(outcome, result=result, exit_code=code, failed="; ".join(reasons))
+    code, reasons = 2 if table.left_out or table.contradicted else 0, list[str]()
+    if fail_on is not None:
+        reasons = failures([table], fail_on)
+        result["gate"] = {"fail_on": fail_on, "failed": reasons}
+        code = code or (GATE_FAILED if reasons else 0)
+    failed = "; ".join(reasons)
+    return Outcome(result, shown, findings, exit_code=code, lang=lang, failed=failed)

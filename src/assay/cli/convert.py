@@ -13,15 +13,18 @@ from assay.cli.run import RunName
 def select(
     root: Path,
     run: RunName,
-    to: Annotated[str, typer.Option(metavar="NAME", help="Writes selections/NAME.json.")],
-    stage: Annotated[str, typer.Option(help="The stage whose samples count.")],
-    passes: Annotated[
-        float | None,
-        typer.Option(help="The smallest reward that is right; else the full one."),
-    ] = None,
-    threshold: Annotated[float, typer.Option(help="Lowest score kept.")] = 0.6,
+    to: Annotated[str, typer.Option(metavar="NAME")],
+    stage: Annotated[str, typer.Option()],
+    passes: float | None = None,
+    threshold: float = 0.6,
 ) -> Outcome:
-    """Choose rows that a run learned as the others (LIMR)."""
+    """Choose rows that a run learned as the others (LIMR).
+
+    to: Writes selections/NAME.json.
+    stage: The stage whose samples count.
+    passes: The smallest reward that is right; else the full one.
+    threshold: Lowest score kept.
+    """
     from assay.lab.select import select_rows
 
     done = select_rows(root, run, stage, to, passes, threshold)
@@ -55,51 +58,33 @@ if TYPE_CHECKING:  # readers load pyarrow, which help must do without
 
 def convert(
     root: Path,
-    source: Annotated[Path, typer.Argument(metavar="IN", help="The file to read.")],
-    target: Annotated[
-        Path,
-        typer.Argument(metavar="OUT", help="The file to write; a folder with --split."),
-    ],
-    to: Annotated[str, typer.Option(help="verl, swift, trl or messages.")],
-    from_: Annotated[str, typer.Option("--from", help="The format of IN.")] = "messages",
-    split: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHARE|ROWS",
-            help="What goes to test.*, the rest to train.*: 0.1 of the conversations, or 60 rows.",
-        ),
-    ] = None,
-    expand: Annotated[
-        Literal["each_turn", "last_call"] | None,
-        typer.Option(help="One row for each assistant turn, or the conversation to its last call."),
-    ] = None,
-    undeclared_calls: Annotated[
-        Literal["keep", "drop"], typer.Option(help="Rows with calls that no tool describes.")
-    ] = "keep",
-    for_: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="FILE.toml|MODEL",
-            help="The experiment, or the model, that OUT trains: it is written as text that the "
-            "model's own template makes the prompts of.",
-        ),
-    ] = None,
-    rendering: Annotated[
-        str | None,
-        typer.Option(
-            help="The rendering of that text, else the experiment's, or auto; own: no text, but "
-            "the format's own columns."
-        ),
-    ] = None,
-    prove: Annotated[
-        bool,
-        typer.Option("--prove", help="Load OUT in the tool itself and compare token by token."),
-    ] = False,
+    source: Annotated[Path, typer.Argument(metavar="IN")],
+    target: Annotated[Path, typer.Argument(metavar="OUT")],
+    to: Annotated[str, typer.Option()],
+    from_: Annotated[str, typer.Option("--from")] = "messages",
+    split: Annotated[str | None, typer.Option(metavar="SHARE|ROWS")] = None,
+    expand: Literal["each_turn", "last_call"] | None = None,
+    undeclared_calls: Literal["keep", "drop"] = "keep",
+    for_: Annotated[str | None, typer.Option("--for", metavar="FILE.toml|MODEL")] = None,
+    rendering: str | None = None,
+    prove: bool = False,
 ) -> Outcome:
     """Convert conversations between formats.
 
     Says what was left out and what a format loses.
+
+    source: The file to read.
+    target: The file to write; a folder with --split.
+    to: verl, swift, trl or messages.
+    from_: The format of IN.
+    split: What goes to test.*, the rest to train.*: 0.1 of the conversations, or 60 rows.
+    expand: One row for each assistant turn, or the conversation to its last call.
+    undeclared_calls: Rows with calls that no tool describes.
+    for_: The experiment, or the model, that OUT trains: it is written as text that the model's own
+        template makes the prompts of.
+    rendering: The rendering of that text, else the experiment's, or auto; own: no text, but the
+        format's own columns.
+    prove: Load OUT in the tool itself and compare token by token.
     """
     from assay.data.formats.convert_rows import Conversion, places_of
     from assay.data.formats.convert_rows import convert as make
@@ -125,9 +110,7 @@ def convert(
     if text is None or not prove:
         return Outcome(made, lines)
     proofs = {str(each): compare(each, to, text) for each in places_of(target, wanted).values()}
-    from assay.pages.words import visible
-
-    lines += [visible(line) for file, each in proofs.items() for line in proof_lines(file, each)]
+    lines += [line for file, each in proofs.items() for line in proof_lines(file, each)]
     result = {f.name: getattr(made, f.name) for f in fields(made)} | {"proofs": proofs}
     return Outcome(result, lines, exit_code=0 if all(p.equal for p in proofs.values()) else 1)
 
@@ -168,9 +151,7 @@ def shown(made: "Converted") -> list[str]:
     lines += [f"note: {count:,}: {words}" for words, count in made.remarks.items()]
     for file, losses in made.losses.items():
         lines += [f"{file} loses, {count:,} times: {loss}" for loss, count in losses.items()]
-    from assay.pages.words import visible
-
-    return [visible(line) for line in lines]
+    return lines
 
 
 def written_for(target: str | None, rendering: str | None, root: Path) -> "PlainText | None":

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from assay.cli.output import Lang, Outcome, run_names
+from assay.cli.output import Lang, Outcome, run_names, taken
 from assay.cli.run import Overrides
 from assay.pages.safe_console import tell
+
+if TYPE_CHECKING:  # reading records loads pyarrow, which help must do without
+    from assay.judge.intervals import Interval
+    from assay.library.typed_results import EvaluationResult
 
 Host = Annotated[
     str, typer.Option(help="The address to listen on; others than loopback need a token.")
@@ -20,16 +24,17 @@ TokenFile = Annotated[
 
 def view(
     root: Path,
-    labs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[LAB]...", help="The roots of labs; else the one of --lab."),
-    ] = None,
+    labs: Annotated[list[Path] | None, typer.Argument(metavar="[LAB]...")] = None,
     host: Host = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8010,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8010,
     token_file: TokenFile = None,
     lang: Lang = "en",
 ) -> Outcome:
-    """Show labs in a browser until Ctrl-C."""
+    """Show labs in a browser until Ctrl-C.
+
+    labs: The roots of labs; else the one of --lab.
+    port: 0 takes a free one.
+    """
     from assay.pages.words import words
     from assay.view.app import view as show
 
@@ -40,14 +45,16 @@ def view(
 
 def engines(
     root: Path,
-    deed: Annotated[
-        Literal["add", "keys"] | None,
-        typer.Argument(help="Install one; or its settings in Assay's words."),
-    ] = None,
-    name: Annotated[str | None, typer.Argument(help="vllm, verl, swift, trl, ...")] = None,
-    key: Annotated[str | None, typer.Argument(help="Only this setting, or the tool's key.")] = None,
+    deed: Annotated[Literal["add", "keys"] | None, typer.Argument()] = None,
+    name: Annotated[str | None, typer.Argument()] = None,
+    key: Annotated[str | None, typer.Argument()] = None,
 ) -> Outcome:
-    """List tools apart from Assay, add one, or show its keys."""
+    """List tools apart from Assay, add one, or show its keys.
+
+    deed: Install one; or its settings in Assay's words.
+    name: vllm, verl, swift, trl, ...
+    key: Only this setting, or the tool's key.
+    """
     from rich.table import Column, Table
     from rich.text import Text
 
@@ -71,49 +78,42 @@ def engines(
     return Outcome({"engines": environments}, [table])
 
 
-def import_run(
+def import_(
     root: Path,
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What `assay export` or the tool itself made.")
-    ],
-    from_: Annotated[str, typer.Option("--from", help="trl, verl or swift.")],
-    name: Annotated[
-        str | None, typer.Option(help="Name of the run; omitted: made of the folder's.")
-    ] = None,
-    stage: Annotated[
-        str | None, typer.Option(help="What the stage is called; omitted: as its method.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="SOURCE", help="The base model, where the folder does not say it."),
-    ] = None,
-    task: Annotated[
-        str, typer.Option(help="The task of a run that was made without Assay.")
-    ] = "chat",
-    config: Annotated[
-        Path | None, typer.Option(help="verl: Hydra's config.yaml, where it lies elsewhere.")
-    ] = None,
-    log: Annotated[
-        Path | None, typer.Option(help="verl: the file logger's lines, where they lie elsewhere.")
-    ] = None,
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    from_: Annotated[str, typer.Option("--from")],
+    name: str | None = None,
+    stage: str | None = None,
+    model: Annotated[str | None, typer.Option(metavar="SOURCE")] = None,
+    task: str = "chat",
+    config: Path | None = None,
+    log: Path | None = None,
     lang: Lang = "en",
 ) -> Outcome:
     """Take over a run that TRL, verl or ms-swift made.
 
     Its metrics, samples, checkpoints and settings.
+
+    folder: What `assay export` or the tool itself made.
+    from_: trl, verl or swift.
+    name: Name of the run; omitted: made of the folder's.
+    stage: What the stage is called; omitted: as its method.
+    model: The base model, where the folder does not say it.
+    task: The task of a run that was made without Assay.
+    config: verl: Hydra's config.yaml, where it lies elsewhere.
+    log: verl: the file logger's lines, where they lie elsewhere.
     """
     from assay.errors import look_up
-    from assay.lab.run.trainer_import import Request
-    from assay.lab.run.trainer_import import import_run as take_over
+    from assay.lab.run.trainer_import import Request, import_run
     from assay.pages.live_display import PlainProgress
     from assay.pages.run_page import write_report
-    from assay.pages.words import visible, words
+    from assay.pages.words import words
     from assay.trainers.register import TRAINERS
 
     words(lang)
     look_up(TRAINERS, from_, "trainer")
     request = Request(from_, folder, name, stage, model, task, config, log)
-    made = take_over(root, request, PlainProgress())
+    made = import_run(root, request, PlainProgress())
     page, origin = write_report(made.run, lang), made.origin
     count = f"{made.steps:,} steps, {len(made.checkpoints)} checkpoints"
     shown = [f"{made.run}: {origin.stage}, {count}, from {folder}"]
@@ -128,56 +128,39 @@ def import_run(
     elif made.checkpoints:
         shown.append(f"next: assay eval {made.run}@{origin.stage}.last --benchmark NAME")
     shown += [f"page: {page}"]
-    result = {"run": made.run, "stage": origin.stage, "steps": made.steps}
-    result |= {"unknown": origin.unknown, "checkpoints": made.checkpoints}
-    result |= {"differences": origin.differences, "page": page}
-    result |= {"evaluations": evaluations, "unasked": origin.unasked}
-    return Outcome(result, [visible(line) for line in shown], warnings=warnings)
+    known = taken(origin, "stage", "unknown", "differences", "unasked")
+    result = {**taken(made, "run", "steps", "checkpoints"), **known}
+    result |= {"page": page, "evaluations": evaluations}
+    return Outcome(result, shown, warnings=warnings)
 
 
 def export(
     root: Path,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN@CHECKPOINT|FILE",
-            help="NAME@STAGE.best, NAME@STAGE.last or NAME@STAGE.step-N; with --to, an experiment.",
-            autocompletion=run_names,
-        ),
-    ],
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder to make; an empty one may exist.")
-    ],
-    dtype: Annotated[
-        Literal["bf16", "fp32"] | None,
-        typer.Option(
-            help="Number format of the weights; omitted: bf16, or that of a base that reads images."
-        ),
-    ] = None,
-    gguf: Annotated[bool, typer.Option("--gguf", help="Write a GGUF file too.")] = False,
-    push: Annotated[
-        str | None,
-        typer.Option(metavar="OWNER/NAME", help="Upload it as a new private repository."),
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option(help="Export a stage of FILE for trl, verl or swift to train.")
-    ] = None,
-    stage: Annotated[
-        str | None, typer.Option(help="With --to: the stage, where there are several.")
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY", help="With --to: a setting that the tool does not have."),
-    ] = None,
+    target: Annotated[str, typer.Argument(metavar="RUN@CHECKPOINT|FILE", autocompletion=run_names)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    dtype: Literal["bf16", "fp32"] | None = None,
+    gguf: bool = False,
+    push: Annotated[str | None, typer.Option(metavar="OWNER/NAME")] = None,
+    to: str | None = None,
+    stage: str | None = None,
+    allow: Annotated[list[str] | None, typer.Option(metavar="KEY")] = None,
     overrides: Overrides = None,
-    unproven: Annotated[
-        bool, typer.Option("--unproven", help="With --to: do not load the rows in the tool.")
-    ] = False,
+    unproven: bool = False,
     lang: Lang = "en",
 ) -> Outcome:
     """Export a checkpoint, or a stage for another trainer.
 
     A checkpoint becomes one merged model.
+
+    target: NAME@STAGE.best, NAME@STAGE.last or NAME@STAGE.step-N; with --to, an experiment.
+    folder: The folder to make; an empty one may exist.
+    dtype: Number format of the weights; omitted: bf16, or that of a base that reads images.
+    gguf: Write a GGUF file too.
+    push: Upload it as a new private repository.
+    to: Export a stage of FILE for trl, verl or swift to train.
+    stage: With --to: the stage, where there are several.
+    allow: With --to: a setting that the tool does not have.
+    unproven: With --to: do not load the rows in the tool.
     """
     if to is not None:
         refuse_given("--to", {"--dtype": dtype, "--gguf": gguf, "--push": push})
@@ -200,10 +183,9 @@ def export(
     shown += [f"{folder / made.gguf}: for llama.cpp"] if made.gguf else []
     address = upload(folder, push) if push is not None else None
     shown += [f"pushed to {address}"] if address else []
-    result = {"folder": folder, "checkpoint": f"{made.run}@{made.checkpoint}", "dtype": made.dtype}
-    result |= {"rendering": made.rendering, "weights_sha256": made.weights_sha256}
-    result |= {"gguf": folder / made.gguf if made.gguf else None, "pushed": address}
-    return Outcome(result, shown)
+    result = {"folder": folder, "checkpoint": f"{made.run}@{made.checkpoint}", "pushed": address}
+    result |= taken(made, "dtype", "rendering", "weights_sha256")
+    return Outcome({**result, "gguf": folder / made.gguf if made.gguf else None}, shown)
 
 
 def refuse_given(beside: str, options: dict[str, Any]) -> None:
@@ -232,29 +214,26 @@ def trainer_export(
         NOT_PROVEN if proof is None else f"{proof.package} makes Assay's tokens of the rows"
     )
     shown += [f"differs: {each.key}: {tool} {each.what}" for each in made.differences]
-    result = {"folder": folder, "stage": made.stage, "tool": tool, "rows": made.rows}
-    result |= {"settings": made.settings, "differences": made.differences, "proof": proof}
-    return Outcome(result, shown)
+    told = taken(made, "stage", "rows", "settings", "differences", "proof")
+    return Outcome({"folder": folder, "tool": tool, **told}, shown)
 
 
 def serve(
     root: Path,
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="NAME@CHECKPOINT of a run, or a model such as OWNER/NAME or path:DIR.",
-            autocompletion=run_names,
-        ),
-    ],
+    target: Annotated[str, typer.Argument(autocompletion=run_names)],
     host: Host = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
     token_file: TokenFile = None,
-    rendering: Annotated[str, typer.Option(help="How chats become text.")] = "auto",
-    name: Annotated[
-        str | None, typer.Option(help="The model's name for clients; else the target.")
-    ] = None,
+    rendering: str = "auto",
+    name: str | None = None,
 ) -> Outcome:
-    """Serve a checkpoint to OpenAI clients until Ctrl-C."""
+    """Serve a checkpoint to OpenAI clients until Ctrl-C.
+
+    target: NAME@CHECKPOINT of a run, or a model such as OWNER/NAME or path:DIR.
+    port: 0 takes a free one.
+    rendering: How chats become text.
+    name: The model's name for clients; else the target.
+    """
     from assay.serve.server import serve as serve_model
 
     done = serve_model(
@@ -270,53 +249,39 @@ def serve(
     return Outcome(done, [f"served {done['model']} at {done['url']}"])
 
 
-if TYPE_CHECKING:  # reading records loads pyarrow, which help must do without
-    from assay.library.typed_results import EvaluationResult
-
-
-def evaluate(
+def eval_(
     root: Path,
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="NAME@CHECKPOINT of a run, or a model such as OWNER/NAME, path:DIR, openai:NAME.",
-            autocompletion=run_names,
-        ),
-    ],
-    benchmark: Annotated[str, typer.Option(help="Such as bfcl/simple_python; or path:ROWS.jsonl.")],
-    repeats: Annotated[int, typer.Option(min=1, help="Full passes over the items.")] = 1,
-    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy decoding.")] = 0.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longer answers are cut.")] = 256,
-    take: Annotated[
-        int | None, typer.Option(min=1, help="Use only so many items, drawn by the run's seed.")
-    ] = None,
-    rendering: Annotated[str, typer.Option(help="How conversations become text.")] = "auto",
-    task: Annotated[
-        str | None,
-        typer.Option(help="The task of a model, such as path:my_task.py; omitted: found."),
-    ] = None,
-    agent: Annotated[
-        str | None, typer.Option(help="Plays rows: path:FILE.py:FUNCTION, or a table of TOML.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Of the benchmark or the source; may be repeated."),
-    ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ray | ADDRESS",
-            help="Spread the items with Ray: on this machine, or on the cluster at an address.",
-        ),
-    ] = None,
+    target: Annotated[str, typer.Argument(autocompletion=run_names)],
+    benchmark: Annotated[str, typer.Option()],
+    repeats: Annotated[int, typer.Option(min=1)] = 1,
+    temperature: Annotated[float, typer.Option(min=0)] = 0.0,
+    max_tokens: Annotated[int, typer.Option(min=1)] = 256,
+    take: Annotated[int | None, typer.Option(min=1)] = None,
+    rendering: str = "auto",
+    task: str | None = None,
+    agent: str | None = None,
+    option: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
+    on: Annotated[str | None, typer.Option(metavar="ray | ADDRESS")] = None,
 ) -> Outcome:
     """Evaluate a checkpoint or a model on a benchmark.
 
     A record that exists is not made again.
-    """
-    from assay.library.actions import evaluate as measure
 
-    done = measure(
+    target: NAME@CHECKPOINT of a run, or a model such as OWNER/NAME, path:DIR, openai:NAME.
+    benchmark: Such as bfcl/simple_python; or path:ROWS.jsonl.
+    repeats: Full passes over the items.
+    temperature: 0 is greedy decoding.
+    max_tokens: Longer answers are cut.
+    take: Use only so many items, drawn by the run's seed.
+    rendering: How conversations become text.
+    task: The task of a model, such as path:my_task.py; omitted: found.
+    agent: Plays rows: path:FILE.py:FUNCTION, or a table of TOML.
+    option: Of the benchmark or the source; may be repeated.
+    on: Spread the items with Ray: on this machine, or on the cluster at an address.
+    """
+    from assay.library.actions import evaluate
+
+    done = evaluate(
         target,
         benchmark,
         root=root,
@@ -334,57 +299,42 @@ def evaluate(
 
 
 def measured(done: "EvaluationResult") -> list[str]:
-    """The score with its interval, the outcomes and the warnings, a line each."""
+    """The score with its interval, the outcomes, the limits of generation, what repeats say and the
+    warnings, a line each."""
     from assay.judge.templates import filled
-    from assay.pages.words import score_text
-
-    shown = (done.score, done.interval.low, done.interval.high)
-    score, low, high = (score_text(value, done.interval) for value in shown)
-    size = filled("{items:items}", {"items": done.items})
-    if done.clusters is not None:
-        size = filled("{size} in {sources:clusters}", {"size": size, "sources": done.clusters})
-    least, most = done.possible
-    possible = f" ({least:.1%} to {most:.1%} whatever they are)" if done.abstained else ""
-    words = [
-        f"{done.run}@{done.checkpoint} on {done.evaluation}: {score} "
-        f"({low} to {high}), {size}, "
-        f"{done.repeats} repeat(s), {done.abstained} unscored (reward failed){possible}",
-        f"record: {done.file}",
-    ]
-    scored = sum(done.outcomes.values())
-    outcomes = done.outcomes.items()
-    words += [", ".join(f"{name} {count} ({count / scored:.1%})" for name, count in outcomes)]
-    words += generated(done)
-    if done.fallbacks is not None:
-        share = done.fallbacks / (done.items * done.repeats)
-        words.append(f"scored by a fallback metric: {done.fallbacks} ({share:.1%})")
-    words += [f"unscored {count} times: {why}" for why, count in done.abstentions.items()]
-    words += [f"warning: {text}" for text in done.warnings]
-    if not done.made:
-        words.insert(0, "this record existed already; nothing was evaluated again")
-    return words
-
-
-def generated(done: "EvaluationResult") -> list[str]:
-    """The limits of generation, the share of truncated answers, and what repeats say."""
-    from assay.pages.content import (
-        figures_by_name,
-        sampled_notes,
-        settings_text,
-        truncated_text,
-    )
+    from assay.pages import content
     from assay.pages.words import score_text, words
 
-    w = words()
-    cut = truncated_text(done.truncated, done.items * done.repeats, w)
-    lines = [f"{settings_text(done.limits)}; truncated: {cut}"]
+    def told(score: float, interval: "Interval") -> str:
+        return f"{score_text(score, interval)} ({content.interval_text(interval, w)})"
+
+    w, answers = words(), done.items * done.repeats
+    size = content.clustered(filled("{items:items}", {"items": done.items}), done.clusters, w)
+    least, most = done.possible
+    possible = f" ({least:.1%} to {most:.1%} whatever they are)" if done.abstained else ""
+    place, scored = (
+        f"{done.run}@{done.checkpoint} on {done.evaluation}",
+        sum(done.outcomes.values()),
+    )
+    outcomes = (f"{name} {count} ({count / scored:.1%})" for name, count in done.outcomes.items())
+    cut = content.truncated_text(done.truncated, answers, w)
+    lines = [] if done.made else ["this record existed already; nothing was evaluated again"]
+    lines += [
+        f"{place}: {told(done.score, done.interval)}, {size}, "
+        f"{done.repeats} repeat(s), {done.abstained} unscored (reward failed){possible}",
+        f"record: {done.file}",
+        ", ".join(outcomes),
+        f"{content.settings_text(done.limits)}; truncated: {cut}",
+    ]
     if done.sampled is not None:
-        for name, figure in figures_by_name(done.sampled).items():
-            shown = (figure.value, figure.interval.low, figure.interval.high)
-            score, low, high = (score_text(value, figure.interval) for value in shown)
-            lines.append(f"{name}: {score} ({low} to {high})")
-        lines += sampled_notes([done.sampled], w)
-    return lines
+        figures = content.figures_by_name(done.sampled).items()
+        lines += [f"{name}: {told(figure.value, figure.interval)}" for name, figure in figures]
+        lines += content.sampled_notes([done.sampled], w)
+    if done.fallbacks is not None:
+        share = done.fallbacks / answers
+        lines.append(f"scored by a fallback metric: {done.fallbacks} ({share:.1%})")
+    lines += [f"unscored {count} times: {why}" for why, count in done.abstentions.items()]
+    return lines + [f"warning: {text}" for text in done.warnings]
 
 
 def options_of(texts: Sequence[str]) -> dict[str, Any]:

@@ -3,18 +3,18 @@
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from assay.cli.output import Outcome
 
 
 def explain(
     root: Path,
-    word: Annotated[str, typer.Argument(help="A key (lr, stage.rl.kl), a table, preset or task.")],
+    word: str,
 ) -> Outcome:
-    """Say what a key, a table or a preset means."""
+    """Say what a key, a table or a preset means.
+
+    word: A key (lr, stage.rl.kl), a table, preset or task.
+    """
     from rich.text import Text
 
     from assay.errors import InputError, nearest

@@ -5,6 +5,7 @@ Imports nothing heavy, so that help and completion are fast.
 
 import os
 import sys
+from itertools import chain
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -12,10 +13,10 @@ from typer.core import TyperGroup
 
 from assay.cli.compare import audit, compare, matrix, plan
 from assay.cli.convert import convert, select
-from assay.cli.eval import engines, evaluate, export, import_run, serve, view
+from assay.cli.eval import engines, eval_, export, import_, serve, view
 from assay.cli.explain import explain
 from assay.cli.new import new
-from assay.cli.output import Common, Json, Lab, present, verb
+from assay.cli.output import Common, Json, Lab, name_of, present, verb
 from assay.cli.replay import replay
 from assay.cli.report import costs, report
 from assay.cli.run import check, fill, resume, run, synthesise
@@ -25,37 +26,15 @@ from assay.errors import InputError
 if not sys.stderr.isatty():  # bars of other packages would fill a log
     os.environ.setdefault("TQDM_DISABLE", "1")
 GROUPS = {
-    "train": {"new": new, "check": check, "run": run, "resume": resume, "fill": fill},
-    "measure": {
-        "eval": evaluate,
-        "compare": compare,
-        "matrix": matrix,
-        "plan": plan,
-        "audit": audit,
-    },
-    "data": {
-        "convert": convert,
-        "synthesise": synthesise,
-        "select": select,
-    },
-    "look": {
-        "report": report,
-        "view": view,
-        "costs": costs,
-        "replay": replay,
-        "explain": explain,
-    },
-    "records": {"runs": runs},
-    "machine": {
-        "export": export,
-        "import": import_run,
-        "serve": serve,
-        "engines": engines,
-        "doctor": doctor,
-    },
+    "train": (new, check, run, resume, fill),
+    "measure": (eval_, compare, matrix, plan, audit),
+    "data": (convert, synthesise, select),
+    "look": (report, view, costs, replay, explain),
+    "records": (runs,),
+    "machine": (export, import_, serve, engines, doctor),
 }
-"""The verbs as `assay --help` shows them."""
-OF_RUNS = {"log": log, "verify": verify, "protect": protect, "delete": delete}
+"""The verbs as `assay --help` shows them, each called as its function."""
+OF_RUNS = (log, verify, protect, delete)
 """`assay runs VERB`; `assay runs` by itself lists them."""
 OLD_VERBS = {
     "show": "assay report RUN:ID",
@@ -86,11 +65,10 @@ class OneScreen(TyperGroup):
             "",
         ]
         for group, verbs in GROUPS.items():
-            for name in verbs:
-                command = self.commands[name]
-                first = group if name == next(iter(verbs)) else ""
-                start = f"{first:<9}{name:<12}"
-                lines.append(start + command.get_short_help_str(WIDTH - len(start)))
+            for function in verbs:
+                name = name_of(function)
+                start = f"{group if function is verbs[0] else '':<9}{name:<12}"
+                lines.append(start + self.commands[name].get_short_help_str(WIDTH - len(start)))
         lines += ["", "--lab DIR: the lab's root, else ASSAY_LAB, else this folder."]
         lines += ["--json: one JSON object on stdout.   --version   --install-completion"]
         formatter.write("\n".join(lines) + "\n")
@@ -140,13 +118,12 @@ def add_old(name: str) -> None:
     app.command(name, hidden=True, add_help_option=False, context_settings=anything)(command)
 
 
-LISTED = {name: function for verbs in GROUPS.values() for name, function in verbs.items()}
-for _name, _function in LISTED.items():
-    if _name != "runs":
-        app.command(_name)(verb(_name, _function))
-_runs = typer.Typer(invoke_without_command=True, callback=verb("runs", runs))
-for _name, _function in OF_RUNS.items():
-    _runs.command(_name)(verb(f"runs {_name}", _function))
+for _function in chain(*GROUPS.values()):
+    if _function is not runs:
+        app.command(name_of(_function))(verb(_function))
+_runs = typer.Typer(invoke_without_command=True, callback=verb(runs))
+for _function in OF_RUNS:
+    _runs.command(name_of(_function))(verb(_function, "runs "))
 app.add_typer(_runs, name="runs")
 for _name in OLD_VERBS:
     add_old(_name)

@@ -4,9 +4,6 @@ import sys
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from assay.cli.output import Outcome
 from assay.data.files import new_folder
@@ -18,12 +15,14 @@ STARTER = "starter"
 
 def new(
     root: Path,
-    name: Annotated[str, typer.Argument(help="The folder to make, and the experiment's name.")],
-    task: Annotated[
-        str, typer.Option(help="The kind: chat, tools, math, demos or workflows.")
-    ] = "chat",
+    name: str,
+    task: str = "chat",
 ) -> Outcome:
-    """Write an experiment with rows, a reward and its test."""
+    """Write an experiment with rows, a reward and its test.
+
+    name: The folder to make, and the experiment's name.
+    task: The kind: chat, tools, math, demos or workflows.
+    """
     if not name.replace("-", "_").isidentifier():
         fix = "letters, digits, - and _, beginning with a letter"
         raise InputError(f"{name!r} is no name of an experiment", field="NAME", fix=fix)

@@ -13,15 +13,17 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from assay.errors import AssayError, InputError, RunFailure
+from assay.errors import AssayError, Finding, InputError, RunFailure
 from assay.pages.safe_console import console, tell
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ BLANK_LINES = 2
 MOST_LINES = 400
 MOST_CHARACTERS = 40_000
 """Characters of one answer or prompt on a terminal."""
-STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
 Lab = Annotated[
     Path | None, typer.Option("--lab", help="The lab's root; else ASSAY_LAB, else this folder.")
@@ -49,8 +50,7 @@ class Outcome:
     result: Any
     """Plain values, paths, mappings and dataclasses."""
     shown: "Sequence[RenderableType | Block]" = ()
-    findings: Sequence[Any] = ()
-    """`errors.Finding`."""
+    findings: Sequence[Finding] = ()
     warnings: Sequence[str] = ()
     exit_code: int = 0
     lang: str = "en"
@@ -182,47 +182,65 @@ def keep(trace: str, folder: Path | None) -> str:
 @contextmanager
 def executing(root: Path, name: str):
     """Raises what `interrupted` makes on Ctrl-C; RunFailure for unknown errors."""
-    from assay.runs.run_directory import runs_of
+    from assay.runs.run_directory import read_status, runs_of
 
     try:
         yield
-    except KeyboardInterrupt:
-        from assay.runs.run_directory import read_status
-
-        made = runs_of(root, name)
-        stopped = made and read_status(made[-1].path).status != "finished"
-        raise interrupted(f"assay resume {name}" if stopped else "") from None
     except AssayError:
         raise
     except BaseException as error:  # a SystemExit of somebody's code must not end this as it likes
-        runs = runs_of(root, name)
-        if known := foreseen(error, runs[-1].path if runs else root):
-            raise known from error
-        raise unexpected(error, runs[-1].path if runs else None) from error
+        folder = next((run.path for run in reversed(runs_of(root, name))), None)
+        if isinstance(error, KeyboardInterrupt):
+            stopped = folder and read_status(folder).status != "finished"
+            raise interrupted(f"assay resume {name}" if stopped else "") from None
+        raise (foreseen(error, folder or root) or unexpected(error, folder)) from error
 
 
-def verb(name: str, function: Callable[..., Outcome]) -> Callable[..., None]:
-    """`function(root, ...)` as a command with the common options."""
+def name_of(function: Callable[..., Outcome]) -> str:
+    """The verb that a function is, whose name Python may have taken."""
+    return function.__name__.rstrip("_")
+
+
+def verb(function: Callable[..., Outcome], before: str = "") -> Callable[..., None]:
+    """`function(root, ...)` as a command with the common options; `before` precedes its name. Its
+    docstring is the help page: behind what it does, lines `option: text`."""
 
     def command(ctx: typer.Context, lab: Lab = None, json: Json = False, **options: Any) -> None:
         from assay.runs.run_directory import lab_root
 
-        before: Common = ctx.obj
-        ctx.obj = Common(lab or before.lab, json or before.json)
+        ctx.obj = Common(lab or ctx.obj.lab, json or ctx.obj.json)
         if ctx.invoked_subcommand is not None:  # its verb is called next
             return
         root = lab_root(str(ctx.obj.lab) if ctx.obj.lab else None)
-        code = present(name, ctx.obj.json, lambda: function(root, **options), root)
-        raise typer.Exit(code)
+        name, work = before + name_of(function), partial(function, root, **options)
+        raise typer.Exit(present(name, ctx.obj.json, work, root))
 
+    about, *lines = re.split(r"\n(?=\w+: )", inspect.cleandoc(function.__doc__ or ""))
+    told = {name: " ".join(text.split()) for name, _, text in (x.partition(": ") for x in lines)}
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    own = [explained(each, told[each.name]) if each.name in told else each for each in own]
     shared = list(inspect.signature(command).parameters.values())[:3]
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [p.replace(kind=keyword) for p in (*own, *shared)]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    command.__doc__, command.__name__ = about, function.__name__
     return command
+
+
+def explained(option: inspect.Parameter, text: str) -> inspect.Parameter:
+    """The parameter of a verb with its help: an argument, if it has no default; what is False by
+    default has no `--no-`."""
+    kind, info = option.annotation, None
+    if get_origin(kind) is Annotated:
+        kind, info = get_args(kind)
+    elif option.default is inspect.Parameter.empty:
+        info = typer.Argument()
+    else:
+        info = typer.Option(*[f"--{option.name.replace('_', '-')}"] * (option.default is False))
+    info = copy(info)
+    info.help = text
+    return option.replace(annotation=Annotated[kind, info])
 
 
 def present(name: str, as_json: bool, work: Callable[[], Outcome], root: Path = Path()) -> int:
@@ -239,36 +257,29 @@ def present(name: str, as_json: bool, work: Callable[[], Outcome], root: Path = 
             "schema": SCHEMA,
             "command": name,
             "result": outcome.result,
-            "findings": [{key: each[key] for key in keys} for each in map(plain, outcome.findings)],
+            "findings": [taken(each, *keys) for each in outcome.findings],
             "warnings": outcome.warnings,
         }
         typer.echo(escaped(json.dumps(plain(value), ensure_ascii=False, allow_nan=False)))
     else:
         print_shown(outcome)
-    if outcome.failed:
-        failed_gate = {"evidence": "", "what": outcome.failed, "fix": ""}
-        typer.echo(f"assay: {one_line(failed_gate)}", err=True)
-        return outcome.exit_code
-    for finding in map(plain, outcome.findings):
-        if finding["severity"] == "error" and outcome.exit_code:
-            typer.echo(f"assay: {one_line(finding)}", err=True)
+    for each in [Finding("error", outcome.failed)] if outcome.failed else outcome.findings:
+        if each.severity == "error" and outcome.exit_code:
+            typer.echo(f"assay: {one_line(each)}", err=True)
     return outcome.exit_code
 
 
-def one_line(finding: Mapping[str, str]) -> str:
+def one_line(finding: Finding) -> str:
     """Place or evidence, what is wrong, and what to do."""
     from assay.pages.words import flat
 
-    text = ": ".join(filter(None, (finding["evidence"], finding["what"])))
-    return flat(text + (f" ({finding['fix']})" if finding["fix"] else ""))
+    text = ": ".join(filter(None, (finding.evidence, finding.what)))
+    return flat(text + (f" ({finding.fix})" if finding.fix else ""))
 
 
 def failed(error: AssayError) -> Outcome:
     """The error as a finding; an error with several problems as one for each."""
-    findings = [
-        {"severity": "error", "what": str(each), "evidence": "", "fix": ""}
-        for each in error.each or (error,)
-    ]
+    findings = [Finding("error", str(each)) for each in error.each or (error,)]
     return Outcome(None, findings=findings, exit_code=error.exit_code)
 
 
@@ -282,14 +293,14 @@ def escaped(text: str) -> str:
 def print_shown(outcome: Outcome) -> None:
     """Tables and lines for people; warnings and the errors that ended the verb go to stderr."""
     from assay.pages.page import Block
-    from assay.pages.terminal import blocks_shown
+    from assay.pages.terminal import blocks_shown, finding_text
     from assay.pages.words import visible, words
 
     out = console(sys.stdout)
-    for finding in map(plain, outcome.findings):
-        severity = finding["severity"]
+    for finding in outcome.findings:
+        severity = finding.severity
         if severity not in outcome.counted and (severity != "error" or not outcome.exit_code):
-            out.print(finding_text(finding, outcome.lang), soft_wrap=True)
+            out.print(finding_text(finding, words(outcome.lang)), soft_wrap=True)
     shown: list[RenderableType] = []
     for each in outcome.shown:
         own = isinstance(each, Block)
@@ -300,20 +311,6 @@ def print_shown(outcome: Outcome) -> None:
         out.print(visible(item) if isinstance(item, str) else item, soft_wrap=laid_out)
     for warning in outcome.warnings:
         tell(f"warning: {warning}")
-
-
-def finding_text(finding: Mapping[str, str], lang: str = "en") -> Text:
-    """The finding, its evidence and the fix, each on its own line."""
-    from assay.pages.words import flat, words
-
-    w, severity = words(lang), finding["severity"]
-    name = w(f"severity.{severity}")
-    text = Text.assemble((name, STYLES[severity]), f"{w.colon}{flat(finding['what'])}")
-    if finding["evidence"]:
-        text.append(f"\n    {flat(finding['evidence'])}", style="dim")
-    if finding["fix"]:
-        text.append(f"\n    {w('terminal.to_do')}{w.colon}{flat(finding['fix'])}")
-    return text
 
 
 def quoted(text: str) -> str:

@@ -25,20 +25,17 @@ SHOWN = 20
 def replay(
     root: Path,
     run: RunName,
-    step: Annotated[int, typer.Option(min=1, help="The step whose completions are judged again.")],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Another reward, algorithm, advantage, ... of the stage; may be repeated.",
-        ),
-    ] = None,
-    stage: Annotated[str | None, typer.Option(help="The stage, where several sample.")] = None,
+    step: Annotated[int, typer.Option(min=1)],
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
+    stage: str | None = None,
 ) -> Outcome:
     """Judge a step's stored completions again.
 
     Nothing is sampled or trained.
+
+    step: The step whose completions are judged again.
+    set_: Another reward, algorithm, advantage, ... of the stage; may be repeated.
+    stage: The stage, where several sample.
     """
     from assay.lab.replay import replay as judge_again
     from assay.pages.live_display import PlainProgress
@@ -73,8 +70,6 @@ def figures(side: "Side") -> dict[str, Any]:
 
 def shown(done: "Replay") -> list[RenderableType]:
     """The replay for people."""
-    from assay.pages.words import visible
-
     title = f"{done.run}, step {done.step} of {done.stage}"
     changes = [f"  {c.path}: {c.control} -> {c.other}" for c in done.settings]
     proof, view = "", Table("update", "before", "after")
@@ -90,7 +85,7 @@ def shown(done: "Replay") -> list[RenderableType]:
         f"{counts['raised']} rise from 0, {counts['silenced']} fall to 0, {counts['same']} keep "
         f"their sign, {counts['silent']} stay 0, {counts['unknown']} are not known on both sides"
     )
-    head = visible("\n".join([title, *(changes or ["  nothing set: the step as it was"])]))
+    head = "\n".join([title, *(changes or ["  nothing set: the step as it was"])])
     return [head, proof, view, "", told, *changed_samples(done)]
 
 

@@ -10,11 +10,6 @@ from assay.cli.output import Lang, Outcome, run_names
 from assay.cli.run import Full, RunName
 from assay.errors import InputError
 
-ID_HELP = (
-    "RUN:EVALUATION/CHECKPOINT/ITEM#REPEAT or RUN:STAGE/STEP/ROW#SAMPLE, as pages write it; "
-    "without #N all of them; RUN:ITEM for an item everywhere in the run"
-)
-
 
 def samples(root: Path, id_: str) -> Outcome:
     """One sample, or all samples of a row or item, by id."""
@@ -71,41 +66,29 @@ def costs(
 
 def report(
     root: Path,
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN | RUN:ID",
-            help=f"NAME, NAME/ID or NAME#SEED; or one sample of it: {ID_HELP}.",
-            autocompletion=run_names,
-        ),
-    ],
-    stage: Annotated[
-        str | None, typer.Option(help="The stage whose progress is shown; else the last one.")
-    ] = None,
-    first: Annotated[
-        int | None,
-        typer.Option("--from", min=1, help="Progress since this step; else since the last report."),
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option("--to", min=1, help="Progress until this step; else until now.")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option("--last", min=1, help="Progress over the last so many steps.")
-    ] = None,
-    generations: Annotated[
-        int | None,
-        typer.Option(min=1, help="The same over the last so many generations, in whole steps."),
-    ] = None,
+    run: Annotated[str, typer.Argument(metavar="RUN | RUN:ID", autocompletion=run_names)],
+    stage: str | None = None,
+    first: Annotated[int | None, typer.Option("--from", min=1)] = None,
+    last: Annotated[int | None, typer.Option("--to", min=1)] = None,
+    steps: Annotated[int | None, typer.Option("--last", min=1)] = None,
+    generations: Annotated[int | None, typer.Option(min=1)] = None,
     lang: Lang = "en",
-    bfcl: Annotated[
-        Path | None,
-        typer.Option(help="Write the run's answers as BFCL's result files into this folder."),
-    ] = None,
+    bfcl: Path | None = None,
     full: Full = False,
 ) -> Outcome:
     """Show a run, or one of its samples.
 
     Of a run, the page is written too.
+
+    run: NAME, NAME/ID or NAME#SEED; or one sample of it: RUN:EVALUATION/CHECKPOINT/ITEM#REPEAT or
+        RUN:STAGE/STEP/ROW#SAMPLE, as pages write it; without #N all of them; RUN:ITEM for an item
+        everywhere in the run.
+    stage: The stage whose progress is shown; else the last one.
+    first: Progress since this step; else since the last report.
+    last: Progress until this step; else until now.
+    steps: Progress over the last so many steps.
+    generations: The same over the last so many generations, in whole steps.
+    bfcl: Write the run's answers as BFCL's result files into this folder.
     """
     from assay.cli.results import bfcl_results, run_result, runs_shown
     from assay.compare.foreign_arms import is_file
@@ -118,7 +101,6 @@ def report(
     from assay.lab.monitor.progress import step_before
     from assay.library.actions import open_run
     from assay.pages.run_page import ProgressSpan, write_report
-    from assay.pages.words import words
     from assay.runs.history import leaving_out, left_out
 
     handle = open_run(run, root=root, lang=lang)
@@ -131,9 +113,8 @@ def report(
     span = ProgressSpan(stage, first, last)
     with leaving_out(handle.directory):
         write_report(handle.directory, lang, span)
-        state = words(lang)(f"status.{handle.status}")
         progressing = span != ProgressSpan() or full or handle.status != "finished"
-        shown = runs_shown([handle], [state], full, span if progressing else None)
+        shown = runs_shown([handle], full, span if progressing else None)
         result = run_result(handle, span)
         damaged = bool(left_out())
     return Outcome(result, shown, lang=lang, exit_code=int(damaged))

@@ -41,23 +41,34 @@ def run_result(handle: "Run", span: "ProgressSpan | None" = None) -> dict[str, A
     }
 
 
+DEEDS = {
+    "started": "finished",
+    "resumed": "resumed and finished",
+    "measured": "was finished already; measured on what it lacked, and nothing was trained again",
+    "left alone": "was finished already; nothing was trained again",
+    "page written": "was finished; its page is written now",
+}
+"""What was done with a run, for people."""
+
+
 def runs_shown(
-    made: "Sequence[Run]", states: Sequence[str], full: bool, span: "ProgressSpan | None" = None
+    made: "Sequence[Run]", full: bool, span: "ProgressSpan | None" = None
 ) -> "list[Block]":
-    """The results of runs for people, each with what was done: a few lines, or all of them if
-    `full`. A `span` of steps shows their progress."""
+    """The results of runs for people, each with what was done, or its status: a few lines, or all
+    of them if `full`. A `span` of steps shows their progress."""
     from assay.pages.page import Text
     from assay.pages.progress_content import progress_report
     from assay.pages.run_terminal import ending, final_blocks
     from assay.pages.words import words
 
-    lang = made[0].lang
+    lang, w = made[0].lang, words(made[0].lang)
     shown: list[Block] = []
     for each in made:
         told = each.progress(span.stage, span.first, span.last) if span else None
-        shown += [*progress_report(told, words(lang)), Text("")] if told else []
+        shown += [*progress_report(told, w), Text("")] if told else []
         if full:
             shown += [*final_blocks(each.directory, lang), Text("")]
+    states = [DEEDS.get(each.did) or w(f"status.{each.status}") for each in made]
     return [*shown, *ending([(r.directory, s) for r, s in zip(made, states, strict=True)], lang)]
 
 
@@ -94,20 +105,17 @@ def progress_result(progress: "Progress", lang: str = "en") -> dict[str, Any]:
 
     w = words(lang)
     return {
-        "stage": progress.stage,
+        **taken(progress, "stage", "planned", "forecasts", "spending"),
+        **taken(progress, "checkpoints", "selection", "facts"),
         "from": progress.first,
         "to": progress.last,
-        "planned": progress.planned,
         "metrics": [{**asdict(row), "moved": row.moved} for row in progress.rows],
         "findings": [
             {"rule": d.code, "new": d.code in progress.new, **asdict(worded(d, w))}
             for d in progress.findings
         ],
         "gone": sorted(progress.gone),
-        **taken(progress, "forecasts", "spending"),
-        **taken(progress, "checkpoints", "selection"),
         "conditions": progress.states,
-        **taken(progress, "facts"),
     }
 
 
@@ -125,17 +133,8 @@ def table_result(table: ComparisonTable) -> dict[str, Any]:
         "lines": [
             {
                 "checkpoint": line.name,
-                **taken(
-                    line,
-                    "score",
-                    "interval",
-                    "items",
-                    "part_of",
-                    "clusters",
-                    "repeats",
-                    "abstained",
-                ),
-                **taken(line, "possible", "limits", "truncated", "sampled"),
+                **taken(line, "score", "interval", "items", "part_of", "clusters", "repeats"),
+                **taken(line, "abstained", "possible", "limits", "truncated", "sampled"),
                 "to_control": pairing_result(line.to_control, table),
                 "to_previous": pairing_result(line.to_previous, table),
                 "record": line.file,
@@ -149,13 +148,11 @@ def table_result(table: ComparisonTable) -> dict[str, Any]:
 
 def judge_result(judge: "JudgedBy") -> dict[str, Any]:
     """How far a judge agrees with people."""
-    if judge.held is None:
+    if (held := judge.held) is None:
         return {"held": None}
-    stored = judge.held.stored
-    known = taken(stored, "kind", "model", "labels", "least_kappa")
-    return {
-        "held": {**known, "answers": len(stored.judged), **taken(judge.held, "trust", "kappas")}
-    }
+    known = taken(held.stored, "kind", "model", "labels", "least_kappa")
+    known["answers"] = len(held.stored.judged)
+    return {"held": {**known, **taken(held, "trust", "kappas")}}
 
 
 def pairing_result(pairing: Pairing | None, table: ComparisonTable) -> Mapping[str, Any] | None:
@@ -168,17 +165,13 @@ def pairing_result(pairing: Pairing | None, table: ComparisonTable) -> Mapping[s
     changed = (*pairing.flips.gained, *pairing.flips.lost)
     sides = {"control": addresses[pairing.control], "other": addresses[pairing.other]}
     return {
-        "control": pairing.control,
-        "comparison": pairing.comparison,
+        **taken(pairing, "control", "comparison", "agreement"),
+        **taken(pairing.comparison, "resolution", "worst_case"),
         "as_scored": as_scored(pairing.comparison),
-        "resolution": pairing.comparison.resolution,
-        "worst_case": pairing.comparison.worst_case,
         "explanation": pairing.explanation(words().verdicts),
-        "gained": pairing.flips.gained,
-        "lost": pairing.flips.lost,
+        **taken(pairing.flips, "gained", "lost"),
         "unchanged": len(pairing.flips.unchanged),
         "show": {
             i: {side: a + i for side, a in sides.items()} for i in changed if all(sides.values())
         },
-        "agreement": pairing.agreement,
     }

@@ -34,14 +34,10 @@ Full = Annotated[bool, typer.Option("--full", help="Show all tables and examples
 
 def run(
     root: Path,
-    file: Annotated[Path, typer.Argument(help="The experiment file.")],
+    file: Path,
     overrides: Overrides = None,
-    new: Annotated[
-        bool, typer.Option("--new", help="Start another run of a name that has runs.")
-    ] = False,
-    or_resume: Annotated[
-        bool, typer.Option("--or-resume", help="Resume an unfinished run; leave a finished one.")
-    ] = False,
+    new: bool = False,
+    or_resume: bool = False,
     despite: Despite = None,
     lang: Lang = "en",
     full: Full = False,
@@ -49,21 +45,24 @@ def run(
     """Train an experiment's stages, measure, write the page.
 
     Checks first what `assay check` checks.
+
+    file: The experiment file.
+    new: Start another run of a name that has runs.
+    or_resume: Resume an unfinished run; leave a finished one.
     """
     from assay.errors import InputError
 
     if new and or_resume:
         raise InputError("--new and --or-resume exclude each other", fix="choose one")
-    name = read_alone(file, overrides)
+    name = read_alone(file, overrides).name
     from assay.runs.registry import refuse_existing
 
     refuse_existing(root, name, new or or_resume)
     import_checks()
     from assay.cli.results import run_result, runs_shown
-    from assay.lab.session.validate import read_whole
     from assay.library.actions import run_seeds
 
-    with executing(root, read_whole(file, overrides or (), root).name):
+    with executing(root, name):
         made = run_seeds(
             file,
             overrides=overrides or (),
@@ -74,33 +73,24 @@ def run(
             lang=lang,
         )
         results = [{**run_result(each), "did": each.did} for each in made]
-        shown = runs_shown(made, [WORDS[each.did] for each in made], full)
+        shown = runs_shown(made, full)
     return Outcome({"runs": results}, shown, lang=lang)
-
-
-WORDS = {
-    "started": "finished",
-    "resumed": "resumed and finished",
-    "measured": "was finished already; measured on what it lacked, and nothing was trained again",
-    "left alone": "was finished already; nothing was trained again",
-    "page written": "was finished; its page is written now",
-}
 
 
 def resume(
     root: Path,
     run: RunName,
-    past_guard: Annotated[
-        bool, typer.Option("--past-guard", help="Go on although a guard stopped the run.")
-    ] = False,
+    past_guard: bool = False,
     despite: Despite = None,
-    ranks: Annotated[
-        int | None, typer.Option(min=1, help="So many processes go on; else as before.")
-    ] = None,
+    ranks: Annotated[int | None, typer.Option(min=1)] = None,
     lang: Lang = "en",
     full: Full = False,
 ) -> Outcome:
-    """Continue a run from its last checkpoint."""
+    """Continue a run from its last checkpoint.
+
+    past_guard: Go on although a guard stopped the run.
+    ranks: So many processes go on; else as before.
+    """
     from assay.cli.results import run_result, runs_shown
     from assay.library.actions import open_run
     from assay.library.actions import resume as resume_run
@@ -115,36 +105,42 @@ def resume(
             ranks=ranks,
             lang=lang,
         )
-        shown = runs_shown([made], [WORDS[made.did]], full)
-        return Outcome(run_result(made), shown, lang=lang)
+        return Outcome(run_result(made), runs_shown([made], full), lang=lang)
 
 
 def check(
     root: Path,
-    file: Annotated[Path, typer.Argument(help="The experiment file.")],
+    file: Path,
     overrides: Overrides = None,
-    full: Annotated[bool, typer.Option("--full", help="Show every note and every number.")] = False,
-    probe: Annotated[
-        int, typer.Option(min=0, max=1000, help="Prompts that each stage's start answers.")
-    ] = 0,
-    gpu: Annotated[
-        str | None, typer.Option(help="Only: what fits on a card, by config.json: 4090, h100, ...")
-    ] = None,
-    memory: Annotated[
-        float | None, typer.Option(min=1, help="GiB of the card, in place of its name's.")
-    ] = None,
-    gpus: Annotated[int, typer.Option(min=1, max=1024, help="How many such cards.")] = 1,
-    tokens: Annotated[
-        int | None, typer.Option(min=1, help="Of the longest row; else counted from characters.")
-    ] = None,
+    full: bool = False,
+    probe: Annotated[int, typer.Option(min=0, max=1000)] = 0,
+    gpu: str | None = None,
+    memory: Annotated[float | None, typer.Option(min=1)] = None,
+    gpus: Annotated[int, typer.Option(min=1, max=1024)] = 1,
+    tokens: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> Outcome:
     """Check data, gold answers, leakage, memory and time.
 
     Trains nothing.
+
+    file: The experiment file.
+    full: Show every note and every number.
+    probe: Prompts that each stage's start answers.
+    gpu: Only: what fits on a card, by config.json: 4090, h100, ...
+    memory: GiB of the card, in place of its name's.
+    gpus: How many such cards.
+    tokens: Of the longest row; else counted from characters.
     """
+    experiment = read_alone(file, overrides)
     if gpu is not None or memory is not None:
-        return fit_outcome(root, file, overrides, gpu, memory, gpus, tokens)
-    read_alone(file, overrides)
+        from assay.lab.check.cards import card_of, fits, left_out
+        from assay.pages.command_tables import fit_lines
+
+        card = card_of(gpu, memory)
+        made = fits(experiment, root, card, gpus, tokens)
+        code = 2 if any(each.choice is None for each in made) else 0
+        shown = fit_lines(made, card.gib, gpus)
+        return Outcome(made, shown, warnings=left_out(experiment), exit_code=code)
     import_checks()
     from assay.judge.templates import filled
     from assay.library.actions import check as check_spec
@@ -154,26 +150,25 @@ def check(
     figures = {"file": file, **{f"{kind}s": count for kind, count in report.counts.items()}}
     words = filled("{file}: {errors:errors}, {warnings:warnings}, {notes:notes}", figures)
     result = {"counts": report.counts, "numbers": report.numbers}
+    code, counted = 2 if report.failed else 0, () if probe else ("note",)
     if full:
         shown = [*check_tables(report.numbers), words]
-        return Outcome(result, shown, report.findings, exit_code=2 if report.failed else 0)
+        return Outcome(result, shown, report.findings, exit_code=code)
     # What a probe says is a note that was asked for.
     notes = [] if probe else [e.what for e in report.findings if e.severity == "note"]
     shown = [*check_lines(report.numbers), *note_lines(notes), words]
     verb = "synthesise" if any(each.startswith("synthesise.") for each in report.numbers) else "run"
     shown += [] if report.failed else [f"next: assay {verb} {file}"]
     shown += [f"everything: assay check {file} --full"]
-    code = 2 if report.failed else 0
-    counted = () if probe else ("note",)
     return Outcome(result, shown, report.findings, counted=counted, exit_code=code)
 
 
-def read_alone(file: Path, overrides: list[str] | None) -> str:
-    """The experiment's name. Raises InputError for what is wrong with the file itself, before torch
-    is imported, which takes some seconds."""
+def read_alone(file: Path, overrides: list[str] | None) -> "Experiment":
+    """The experiment. Raises InputError for what is wrong with the file itself, before torch is
+    imported, which takes some seconds."""
     from assay.experiment.read_file import read_experiment
 
-    return read_experiment(file, overrides or ()).name
+    return read_experiment(file, overrides or ())
 
 
 def import_checks() -> None:
@@ -185,49 +180,10 @@ def import_checks() -> None:
     gc.enable()
 
 
-def fit_outcome(
-    root: Path,
-    file: Path,
-    overrides: list[str] | None,
-    gpu: str | None,
-    memory: float | None,
-    gpus: int,
-    tokens: int | None,
-) -> Outcome:
-    """Which ways of training each stage fit on a card."""
-    from assay.experiment.read_file import read_experiment
-    from assay.lab.check.cards import card_of, fits, left_out
-    from assay.pages.command_tables import fit_lines
-
-    card = card_of(gpu, memory)
-    experiment = read_experiment(file, overrides or ())
-    made = fits(experiment, root, card, gpus, tokens)
-    code = 2 if any(each.choice is None for each in made) else 0
-    shown = fit_lines(made, card.gib, gpus)
-    return Outcome(made, shown, warnings=left_out(experiment), exit_code=code)
-
-
-def selections_made(root: Path, experiment: "Experiment", name: str | None) -> Outcome:
-    """The tables `[selections.NAME]` of an experiment, made."""
-    from assay.lab.session.session import generate_tables
-    from assay.pages.live_display import PlainProgress
-
-    made = generate_tables(experiment, root, name, PlainProgress())
-    shown = []
-    for each in made:
-        shown.append(f"{each.name}: {each.made} queries made; {each.file}")
-        shown += [f"  {key}: {value:.4g}" for key, value in each.health.numbers().items()]
-    result = [taken(each, "name", "queries", "made", "file", "health") for each in made]
-    findings = [finding for each in made for finding in each.findings]
-    return Outcome({"selections": result}, shown, findings)
-
-
 def synthesise(
     root: Path,
-    file: Annotated[Path, typer.Argument(help="The experiment file.")],
-    name: Annotated[
-        str | None, typer.Argument(help="One such table; omitted: all of a kind, rows first.")
-    ] = None,
+    file: Path,
+    name: Annotated[str | None, typer.Argument()] = None,
     overrides: Overrides = None,
     lang: Lang = "en",
 ) -> Outcome:
@@ -235,7 +191,11 @@ def synthesise(
 
     Of [synthesise.NAME] and [selections.NAME] tables. Goes on where it was stopped and pays no
     answer twice.
+
+    file: The experiment file.
+    name: One such table; omitted: all of a kind, rows first.
     """
+    from assay.experiment.selection_tables import SELECTIONS
     from assay.experiment.synthesise_table import SYNTHESISE
     from assay.lab.session.session import generate_tables
     from assay.lab.session.validate import read_whole
@@ -248,45 +208,43 @@ def synthesise(
     read_alone(file, overrides)
     import_checks()
     experiment = read_whole(file, overrides or (), root)
-    if name in experiment.selections or (experiment.selections and not experiment.synthesise):
-        return selections_made(root, experiment, name)
-    made = generate_tables(experiment, root, name, PlainProgress(), SYNTHESISE)
-    shown, results = [], []
+    kind = SYNTHESISE if experiment.synthesise or not experiment.selections else SELECTIONS
+    kind = SELECTIONS if name in experiment.selections else kind
+    made = generate_tables(experiment, root, name, PlainProgress(), kind)
+    shown, results, code = [], [], 0
     for each in made:
+        if kind == SELECTIONS:
+            shown.append(f"{each.name}: {each.made} queries made; {each.file}")
+            shown += [f"  {key}: {value:.4g}" for key, value in each.health.numbers().items()]
+            results.append(taken(each, "name", "queries", "made", "file", "health"))
+            continue
         page = synthesis_page(each, words(lang))
         written = write_page(page, in_language(each.file.with_name("report.html"), lang))
         shown += [Text(Mark(page.title)), *page.blocks, Text(f"{written}", fit="whole")]
         results.append({**synthesis_result(each), "page": written})
+        code = max(code, int(bool(each.stopped)))
     findings = [finding for each in made for finding in each.findings]
-    code = 1 if any(each.stopped for each in made) else 0
-    return Outcome({"tables": results}, shown, findings, exit_code=code, lang=lang)
+    result = {"selections" if kind == SELECTIONS else "tables": results}
+    return Outcome(result, shown, findings, exit_code=code, lang=lang)
 
 
 def fill(
     root: Path,
-    file: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="The sweep file.")],
-    devices: Annotated[
-        str | None,
-        typer.Option(help="Such as 0,1 for two GPUs, or cpu; else every GPU, or the CPU."),
-    ] = None,
-    workers: Annotated[
-        int,
-        typer.Option(min=1, help="Runs at a time on each device; they share the cores."),
-    ] = 1,
-    only: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="One run of the sweep by name, or one seed: NAME#SEED."),
-    ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ray | ADDRESS",
-            help="Spread the runs with Ray: on this machine, or on the cluster at an address.",
-        ),
-    ] = None,
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.toml")],
+    devices: str | None = None,
+    workers: Annotated[int, typer.Option(min=1)] = 1,
+    only: Annotated[str | None, typer.Option(metavar="RUN")] = None,
+    on: Annotated[str | None, typer.Option(metavar="ray | ADDRESS")] = None,
     despite: Despite = None,
 ) -> Outcome:
-    """Start or resume the runs that a sweep lacks."""
+    """Start or resume the runs that a sweep lacks.
+
+    file: The sweep file.
+    devices: Such as 0,1 for two GPUs, or cpu; else every GPU, or the CPU.
+    workers: Runs at a time on each device; they share the cores.
+    only: One run of the sweep by name, or one seed: NAME#SEED.
+    on: Spread the runs with Ray: on this machine, or on the cluster at an address.
+    """
     from assay.engines.ray_pool import connect, need_ray
 
     if on is not None:

@@ -35,18 +35,15 @@ def doctor(root: Path) -> Outcome:
 
 def log(
     root: Path,
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN",
-            help="One run only: NAME, NAME/ID or NAME#SEED.",
-            autocompletion=run_names,
-        ),
-    ] = None,
-    note: Annotated[str | None, typer.Option(help="Add a note to the run's entry.")] = None,
+    run: Annotated[str | None, typer.Argument(metavar="RUN", autocompletion=run_names)] = None,
+    note: str | None = None,
     lang: Lang = "en",
 ) -> Outcome:
-    """Show the lab's notebook as Markdown; with --note, add to it."""
+    """Show the lab's notebook as Markdown; with --note, add to it.
+
+    run: One run only: NAME, NAME/ID or NAME#SEED.
+    note: Add a note to the run's entry.
+    """
     from assay.errors import InputError
     from assay.pages.notebook import notebook
     from assay.runs.notes import add_note, read_notes
@@ -76,9 +73,12 @@ def delete(root: Path, name: RunOrCheckpoint) -> Outcome:
 def protect(
     root: Path,
     name: RunOrCheckpoint,
-    why: Annotated[str, typer.Option(help="The reason, shown to whoever tries to delete it.")],
+    why: Annotated[str, typer.Option()],
 ) -> Outcome:
-    """Protect a run, or one of its checkpoints, from every command."""
+    """Protect a run, or one of its checkpoints, from every command.
+
+    why: The reason, shown to whoever tries to delete it.
+    """
     from assay.runs.protection import protect_named
 
     path = protect_named(root, name, why)
@@ -114,17 +114,14 @@ STYLES |= {BROKEN: STYLES["failed"], "status": "bold"}
 
 def runs(
     root: Path,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make the index again from the runs' folders.")
-    ] = False,
-    trials: Annotated[
-        bool,
-        typer.Option(
-            "--trials", help="Show instead how often each benchmark was looked at, over all runs."
-        ),
-    ] = False,
+    rebuild: bool = False,
+    trials: bool = False,
 ) -> Outcome:
-    """List runs; also log, verify, protect, delete."""
+    """List runs; also log, verify, protect, delete.
+
+    rebuild: Make the index again from the runs' folders.
+    trials: Show instead how often each benchmark was looked at, over all runs.
+    """
     from assay.runs.run_directory import RUNS, RunDirectory, all_runs, check_lab, unnameable
 
     check_lab(root)

@@ -8,20 +8,22 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from assay.compare.arm import Provenance
 from assay.data.files import canonical_json, remove_leftovers, sha256_text
 from assay.data.json_files import read_jsonl
 from assay.errors import InputError, RunFailure
 from assay.experiment.read_file import ExperimentSource, lines_named, read_experiment
 from assay.experiment.toml_write import inline
 from assay.lab.monitor.observer import Callback, Called, Observer, Several, Silent
-from assay.library.live_values import Rows, frame, label, stored, stored_values
+from assay.library.live_values import Rows, frame, label, stored
 from assay.library.typed_results import EvaluationResult, Run, RunComparison
 from assay.pages.live_display import PlainProgress
 from assay.pages.run_page import Reporting, lacks_page, write_report
-from assay.runs.history import History
+from assay.runs.history import History, find_record
 from assay.runs.run_directory import hold_run, lab_root, read_status
 from assay.runs.run_names import experiment_of, find_run, parse_run_name
 
@@ -36,8 +38,6 @@ Root = str | Path | None
 """The lab's root; None: ASSAY_LAB, else the working directory."""
 Target = str | Run
 """A run by NAME, NAME/ID or NAME#SEED, or one that was opened."""
-RUN_OPTIONS = ("overrides", "root", "new", "or_resume", "despite", "callbacks", "progress", "lang")
-"""What `run` hands to `run_seeds`; other options are keys of the stage."""
 
 
 def run(spec: ExperimentSource | Run, rows: Rows = None, reward: Any = None, **options: Any) -> Run:
@@ -48,22 +48,20 @@ def run(spec: ExperimentSource | Run, rows: Rows = None, reward: Any = None, **o
     before and after; `name`, else the reward's; and keys of the stage such as `steps`. Raises
     InputError for several seeds, which are several runs.
     """
-    from assay.lab.session.validate import read_whole
-
-    lab = root_of(options.get("root"))
-    own = {key: options.pop(key) for key in [*options] if key not in RUN_OPTIONS}
+    of_run = signature(run_seeds).parameters
+    own = {key: options.pop(key) for key in [*options] if key not in of_run}
     if rows is not None:
         spec = grpo_values(model_of(spec), rows, reward, **own)
     elif own or reward is not None or isinstance(spec, Run):
         fix = "hand in rows as well, or write it into the experiment"
         field = next(iter(own), "reward")
         raise InputError("is for a model that is trained on rows", field=field, fix=fix)
-    spec = stored(spec, lab)
-    seeds = read_whole(spec, settings(options.get("overrides", ())), lab).seeds
+    values: ExperimentSource = stored(spec, root_of(options.get("root")))
+    seeds = read_experiment(values, settings(options.get("overrides", ()))).seeds
     if len(seeds) > 1:
         fix = "call assay.run_seeds, which returns a run for each, or override seeds"
         raise InputError(f"names {len(seeds)}, and each is a run", field="seeds", fix=fix)
-    (made,) = run_seeds(spec, **options)
+    (made,) = run_seeds(values, **options)
     return made
 
 
@@ -125,7 +123,7 @@ def run_seeds(
     `despite` is the reason to go on although checks end with errors. Raises InputError before
     anything is computed, RunFailure for a run that stopped: what it recorded is kept.
     """
-    from assay.lab.run.resume import Launched, launch_or_resume
+    from assay.lab.run.resume import launch_or_resume
     from assay.lab.run.runner import start
     from assay.lab.session.validate import read_whole
 
@@ -138,13 +136,14 @@ def run_seeds(
         with lines_named(experiment.origin):
             if or_resume:
                 done = launch_or_resume(experiment, root=lab, observer=observer, despite=despite)
+                made = [Run(each.run, lang, each.did) for each in done]
             else:
-                made = start(experiment, root=lab, new=new, observer=observer, despite=despite)
-                done = [Launched(run, "started") for run in made]
-    for each in done:
+                runs = start(experiment, root=lab, new=new, observer=observer, despite=despite)
+                made = [Run(run, lang, "started") for run in runs]
+    for each in made:
         if each.did in ("left alone", "measured"):
-            write_report(each.run, lang)
-    return tuple(Run(each.run, lang, each.did) for each in done)
+            write_report(each.directory, lang)
+    return tuple(made)
 
 
 def resume(
@@ -167,27 +166,22 @@ def resume(
     from assay.lab.run.resume import lacking, measure_added
     from assay.lab.run.resume import resume as resume_run
 
-    directory = open_run(target, root=root, lang=lang).directory
-    finished = read_status(directory.path).status == "finished" and not past_guard
-    if finished and (lacks := lacking(directory, experiment_of(directory))):
-        with observing(callbacks, progress, lang) as observer:
-            measure_added(directory, lacks, observer)
-        write_report(directory, lang)
-        return Run(directory, lang, "measured")
-    if lacks_page(directory) and not past_guard:
-        with hold_run(directory.path):
-            remove_leftovers(directory.path)
-        write_report(directory, lang)
-        return Run(directory, lang, "page written")
+    run, did = open_run(target, root=root, lang=lang).directory, "resumed"
+    finished = read_status(run.path).status == "finished" and not past_guard
     with observing(callbacks, progress, lang) as observer:
-        resume_run(
-            directory,
-            observer=observer,
-            past_guard=past_guard,
-            despite=despite,
-            ranks=ranks,
-        )
-    return Run(directory, lang, "resumed")
+        if finished and (lacks := lacking(run, experiment_of(run))):
+            measure_added(run, lacks, observer)
+            did = "measured"
+        elif finished and lacks_page(run):
+            with hold_run(run.path):
+                remove_leftovers(run.path)
+            did = "page written"
+        else:
+            options = {"past_guard": past_guard, "despite": despite, "ranks": ranks}
+            resume_run(run, observer=observer, **options)
+    if did != "resumed":
+        write_report(run, lang)
+    return Run(run, lang, did)
 
 
 def check(
@@ -270,7 +264,8 @@ def evaluate(
     spec = problems.made(EvaluateSpec, {**values, "benchmark": benchmark})
     with shown(progress) as observer:
         done = evaluate_again(lab, str(target), spec, observer, task, on)
-    return evaluation_result(done)
+    origin = Provenance(done.run, done.checkpoint, find_record(done.run, done.key))
+    return evaluation_result(origin, done.made, {})
 
 
 def _measured_rows(spec: dict[str, Any], root: Path, **options: Any) -> EvaluationResult:
@@ -281,7 +276,7 @@ def _measured_rows(spec: dict[str, Any], root: Path, **options: Any) -> Evaluati
     from assay.library.typed_results import rows_result
     from assay.tasks.task import task as find_task
 
-    named = spec = stored_values(spec, root)
+    named = spec = stored(spec, root)
     if "agent" in spec:
         read = read_whole({**spec, "name": "rows"}, (), root)
         own: Any = with_agent(find_task(read.task, root), read.agent, root)

@@ -34,13 +34,11 @@ LAYOUTS: Sequence[tuple[frozenset[str], str]] = (
 """The columns that show a format; the first that fits is taken."""
 
 
-def stored(spec: ExperimentSource, root: Path) -> ExperimentSource:
-    """The experiment with what is alive in it as files of the lab. Raises InputError."""
-    return stored_values(spec, root) if isinstance(spec, Mapping) else spec
-
-
-def stored_values(spec: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """`stored` of plain values."""
+def stored(spec: ExperimentSource, root: Path) -> Any:
+    """The experiment, of values one with what is alive in it as files of the lab. Raises
+    InputError."""
+    if not isinstance(spec, Mapping):
+        return spec
     values = dict(spec)
     if not isinstance(values.get("task", ""), str):
         values["task"] = _task(values["task"], root)

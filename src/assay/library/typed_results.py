@@ -5,17 +5,19 @@ have them; nothing is computed here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.compare.judged_table import ScoreRow, score_rows
+from assay.compare.arm import Provenance, load_arm
+from assay.compare.judged_table import ScoreRow, sampled, score_rows
 from assay.compare.table import ComparisonTable
 from assay.data.formats.formats import read_rows
 from assay.experiment.experiment import Experiment
 from assay.judge.arms import SampledScores
-from assay.judge.intervals import Interval
+from assay.judge.intervals import Interval, score_interval
+from assay.judge.paired import score_range
 from assay.library.live_values import frame
 from assay.pages import content
 from assay.pages.comparison_page import (
@@ -31,6 +33,7 @@ from assay.pages.run_terminal import ended_text, summary_line
 from assay.pages.words import words
 from assay.runs.history import answers_in, evaluation_records
 from assay.runs.metrics import metric_columns
+from assay.runs.records import recorded_outcomes
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import read_selection
 from assay.tasks.user_code import SCHEME, question
@@ -39,7 +42,6 @@ if TYPE_CHECKING:  # measuring loads torch, which records do without
     from pandas import DataFrame
 
     from assay.lab.monitor.progress import Progress
-    from assay.lab.run.evaluate_again import Evaluated
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ class EvaluationResult:
     sampled: SampledScores | None
     """mean@n and pass@k; None for single or greedy passes."""
     warnings: tuple[str, ...]
-    questions: Mapping[str, str] = field(default_factory=dict)
+    questions: Mapping[str, str]
     """By item what is asked, where rows were handed in."""
 
     @property
@@ -238,48 +240,36 @@ class EvaluationResult:
 
 def rows_result(run: Run) -> EvaluationResult:
     """The result of a run that measured rows and trained nothing. Raises DamagedFile."""
-    from assay.lab.run.evaluate_again import Evaluated
-
-    directory, made = run.directory, run.did != "left alone"
-    (record,) = evaluation_records(directory)
-    file = record.file(directory.evaluations, "base")
-    done = Evaluated(directory, record.name, record.key, "base", made, file)
-    rows = run.experiment.data["rows"]
-    if not (rows.source or "").startswith(SCHEME):
-        return evaluation_result(done)
-    path = directory.root / (rows.source or "").removeprefix(SCHEME)
-    questions = {row.id: question(row) for row in read_rows(path, rows.format or "")}
-    return replace(evaluation_result(done), questions=questions)
+    rows, questions = run.experiment.data["rows"], dict[str, str]()
+    (record,) = evaluation_records(run.directory)
+    if (rows.source or "").startswith(SCHEME):
+        path = run.directory.root / (rows.source or "").removeprefix(SCHEME)
+        questions = {row.id: question(row) for row in read_rows(path, rows.format or "")}
+    origin = Provenance(run.directory, "base", record)
+    return evaluation_result(origin, run.did != "left alone", questions)
 
 
-def evaluation_result(done: "Evaluated") -> EvaluationResult:
+def evaluation_result(
+    origin: Provenance, made: bool, questions: Mapping[str, str]
+) -> EvaluationResult:
     """The score of a finished record. Raises DamagedFile."""
-    from assay.compare.arm import Provenance, load_arm
-    from assay.compare.judged_table import sampled
-    from assay.judge.intervals import score_interval
-    from assay.judge.paired import score_range
     from assay.lab.session.evaluation import BASE, trained_on
-    from assay.runs.history import find_record
-    from assay.runs.records import recorded_outcomes
-    from assay.runs.run_directory import read_manifest
 
-    record = find_record(done.run, done.key)
-    arm = load_arm(Provenance(done.run, done.checkpoint, record), outputs=False)
-    scores = arm.scores
-    counted = recorded_outcomes(done.file)
-    trained = trained_on(done.checkpoint, record.shared, read_manifest(done.run))
+    arm, record, checkpoint = load_arm(origin, outputs=False), origin.record, origin.checkpoint
+    scores, counted = arm.scores, recorded_outcomes(arm.file)
+    trained = trained_on(checkpoint, record.shared, origin.manifest)
     return EvaluationResult(
-        run=str(done.run),
-        evaluation=done.evaluation,
-        checkpoint=done.checkpoint,
-        made=done.made,
-        file=done.file,
+        run=str(origin.run),
+        evaluation=record.name,
+        checkpoint=checkpoint,
+        made=made,
+        file=arm.file,
         score=scores.mean,
         interval=score_interval(scores),
         items=len(scores.item_ids),
         clusters=scores.sources,
         repeats=scores.repeats,
-        trained_on_items=record.shared if done.checkpoint != BASE else {},
+        trained_on_items=record.shared if checkpoint != BASE else {},
         abstained=scores.missing,
         possible=score_range(scores),
         abstentions=counted.unscored,
@@ -289,4 +279,5 @@ def evaluation_result(done: "Evaluated") -> EvaluationResult:
         truncated=arm.truncated,
         sampled=sampled(arm),
         warnings=tuple(filter(None, [*counted.warnings, *trained])),
+        questions=questions,
     )

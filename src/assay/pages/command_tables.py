@@ -215,6 +215,8 @@ def _row(planned: DesignPower) -> dict[str, Any]:
     return {**counts, **design, **seen}
 
 
+CHOSEN = {"says": "audit_word", "reads": "audit_word", "means": "audit_means"}
+"""Values that are words of the catalogue, with their sections."""
 CLAUSES = {
     "family": ("of_family", "corrected"),
     "needed": ("takes", "takes_unpaired", "takes_trials"),
@@ -239,15 +241,9 @@ def summary(
     w, severities = words(lang), [flaw.severity for flaw in flaws]
     skipped = ", ".join(map(str, reading.skipped))
     lines = [w("audit.skipped", lines=skipped)] if skipped else []
-    count = w(
-        "audit.summary",
-        file=visible(str(file)),
-        results=sum(map(results, reading.records)),
-        errors=severities.count("error"),
-        warnings=severities.count("warning"),
-        notes=severities.count("note"),
-    )
-    return [*lines, count]
+    counts = {f"{kind}s": severities.count(kind) for kind in ("error", "warning", "note")}
+    counts["results"] = sum(map(results, reading.records))
+    return [*lines, w("audit.summary", file=visible(str(file)), **counts)]
 
 
 def _finding(flaw: Finding, w: Words) -> Finding:
@@ -258,18 +254,13 @@ def _finding(flaw: Finding, w: Words) -> Finding:
     values["about"] = values["about"] or w("audit.whole")
     for name in ("place", "other"):
         values[name] = values.get(name) or w("audit.own_place")
-    for name, section in (
-        ("says", "audit_word"),
-        ("reads", "audit_word"),
-        ("means", "audit_means"),
-    ):
+    for name, section in CHOSEN.items():
         if isinstance(values.get(name), str):
-            word = str(values[name])
-            values[name] = w.sections[section].get(word, word)
+            values[name] = w.or_own(section, values[name])
     for figure, clauses in CLAUSES.items():
         many = int(flaw.values.get(figure, 0)) > NOTHING[figure]
         values |= {name: w(f"audit.{name}", **values) if many else "" for name in clauses}
-    many = worded(replace(flaw, values=values), w)
+    told = worded(replace(flaw, values=values), w)
     if values["line"] is None:
-        return many
-    return replace(many, evidence=w("audit.line", line=values["line"], evidence=many.evidence))
+        return told
+    return replace(told, evidence=w("audit.line", line=values["line"], evidence=told.evidence))

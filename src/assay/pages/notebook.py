@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assay.errors import AssayError
-from assay.experiment.experiment import Experiment
+from assay.experiment.tables import NoteSpec
 from assay.pages.content import checkpoint_labels, verdict_line
 from assay.pages.facts import Measurement, RunFacts, gather
 from assay.pages.markdown import blocks_markdown
@@ -21,22 +21,6 @@ from assay.runs.notes import Note, read_notes
 from assay.runs.registry import damage
 from assay.runs.run_directory import RunDirectory, all_runs, read_status, stored_status
 from assay.runs.run_files import DamagedFile
-
-
-def note_lines(experiment: Experiment, w: Words) -> list[str]:
-    """The `[note]` of an experiment as items of a list; nothing where it has none."""
-    note = experiment.note
-    if note is None:
-        return []
-    lines = [w("log.why", why=note.why)] if note.why else []
-    lines += [w("log.expected", expected=note.expected)] if note.expected else []
-    return lines + [w("log.fault", fault=fault) for fault in note.faults]
-
-
-def made_of(experiment: Experiment, w: Words) -> str:
-    """The model and the stages of an experiment."""
-    stages = " → ".join(f"{n} ({s.method})" for n, s in experiment.stage.items()) or "–"
-    return w("log.made_of", model=experiment.model, stages=stages)
 
 
 def notebook(root: Path, only: RunDirectory | None = None, lang: str = "en") -> str:
@@ -65,38 +49,39 @@ def started_of(run: RunDirectory) -> str:
 
 
 def entry(run: RunDirectory, notes: Sequence[Note], w: Words) -> list[Block]:
-    """One run: its settings, its results, its notes."""
+    """One run: its settings, its results, its notes; or why they cannot be read, since one damaged
+    run must not hide the others."""
     try:
         status = read_status(run.path)
-    except DamagedFile as error:  # one damaged run must not hide the others
+    except DamagedFile as error:
         head = Heading(f"{day(started_of(run))} · {run}", 2)
         return [head, Text(w("log.unreadable", why=error), "error")]
     state = w(f"status.{status.status}")
     pending = "" if status.status == "finished" else w("log.pending")
     head = w("log.entry", date=day(status.started), run=run, seed=status.seed, state=state)
-    message = [Text(status.message, "note")] if status.message else []
-    more = [f"{moment(n.at)}: {n.text}" for n in notes if n.about == str(run)]
-    return [Heading(head + pending, 2), *message, *shown_or_why(run, more, w)]
-
-
-def shown_or_why(run: RunDirectory, more: Sequence[Line], w: Words) -> list[Block]:
-    """The results of a run with `more` lines behind them, or why they cannot be read."""
-    why = damage(run)
-    try:
-        if not why:
+    blocks: list[Block] = [Heading(head + pending, 2)]
+    blocks += [Text(status.message, "note")] if status.message else []
+    why, lines = damage(run), list[Line]()
+    if not why:
+        try:
             facts = gather(run)
-            about = facts.experiment.about
-            lines = [*recorded(facts, w), *more]
-            return [*([Text(about)] if about else []), Bullets(lines)]
-    except AssayError as error:  # one damaged run must not hide the others
-        why = str(error)
-    return [Text(w("log.unreadable", why=why), "error"), Bullets(more)]
+            lines = recorded(facts, w)
+            blocks += [Text(facts.experiment.about)] if facts.experiment.about else []
+        except AssayError as error:
+            why = str(error)
+    blocks += [Text(w("log.unreadable", why=why), "error")] if why else []
+    lines += [f"{moment(n.at)}: {n.text}" for n in notes if n.about == str(run)]
+    return [*blocks, Bullets(lines)]
 
 
 def recorded(facts: RunFacts, w: Words) -> list[Line]:
-    """The results of a run."""
-    experiment = facts.experiment
-    lines: list[Line] = [made_of(experiment, w), *note_lines(experiment, w)]
+    """The model, the stages, the `[note]` and the results of a run."""
+    experiment, note = facts.experiment, facts.experiment.note or NoteSpec()
+    stages = " → ".join(f"{n} ({s.method})" for n, s in experiment.stage.items()) or "–"
+    lines: list[Line] = [w("log.made_of", model=experiment.model, stages=stages)]
+    expected = {"why": note.why, "expected": note.expected}
+    lines += [w(f"log.{name}", **{name: text}) for name, text in expected.items() if text]
+    lines += [w("log.fault", fault=fault) for fault in note.faults]
     lines += [Mark(mark) for mark in marks(facts, w)]
     for measurement in facts.reported:
         lines += measured(measurement, w)

@@ -12,9 +12,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from assay.errors import Finding
 from assay.pages import page as model
 from assay.pages.page import Block, Line, cell_of, column_of, parts, rendered
-from assay.pages.words import Words, worded
+from assay.pages.words import Words, flat, worded
 
 STYLES = {
     "better": "green",
@@ -93,12 +94,19 @@ def _findings(block: model.Findings, words: Words) -> Iterator[RenderableType]:
     for index, finding in enumerate(worded(each, words) for each in block.findings):
         place = f"{block.places[index]}{words.colon}" if block.places else ""
         new = words.within(words("progress.new")) if block.new and block.new[index] else ""
-        severity = (words(f"severity.{finding.severity}"), STYLES[finding.severity])
-        yield Text.assemble(severity, f"{new}{words.colon}{place}{finding.what}")
-        if finding.evidence:
-            yield Text(f"    {finding.evidence}", "dim")
-        if finding.fix:
-            yield Text(f"    {words('progress.advice')}{words.colon}{finding.fix}")
+        yield finding_text(finding, words, new + words.colon + place)
+
+
+def finding_text(finding: Finding, words: Words, between: str = "") -> Text:
+    """The finding, its evidence and the fix, each on its own line; `between` its severity and it
+    stands a colon, where nothing else does."""
+    severity = (words(f"severity.{finding.severity}"), STYLES[finding.severity])
+    text = Text.assemble(severity, between or words.colon, flat(finding.what))
+    if finding.evidence:
+        text.append(f"\n    {flat(finding.evidence)}", style="dim")
+    if finding.fix:
+        text.append(f"\n    {words('terminal.to_do')}{words.colon}{flat(finding.fix)}")
+    return text
 
 
 def _titled(block: model.Folded | model.Section, words: Words) -> Iterator[RenderableType]:
