@@ -47,6 +47,9 @@ CLAIM = '[[comparisons]]\nrun = "b"\ncontrol = "a"\n'
         (RUN + '1\ncontrol = "z"', r":4: runs\.0\.control: nothing is named 'z'"),
         (RUN + "1\nright = [1, 2]", r":4: runs\.0\.right: 2 counts for 1 scores"),
         (RUN + "1\n" + CLAIM + 'cells = "z"', r":7: comparisons\.0\.cells: .*'z'"),
+        ("[[ratings]]\nmarks = []\nsays = 4", r":2: ratings\.0\.marks: .*at least 1 item"),
+        ('[[causes]]\ncause = ""\neffect = "m"', r":2: causes\.0\.cause: .*at least 1 character"),
+        (RUN + '1\n[[searches]]\nchosen = ""', r":5: searches\.0\.chosen: .*at least 1"),
         (RUN + "1\n" + CLAIM + "interval = 1", r":7: comparisons\.0\.interval: .*tuple, got 1"),
         (
             '[[metrics]]\nname = "m"\nsteps = [1, 2]\nvalues = [0.1]',

@@ -165,7 +165,7 @@ ROW = '{"id": "a", "reward": 1.0, "text": "words"}\n'
         ("r.json", '{"loss": 1, "epoch": 2}', None, "epoch, loss .*--item.*lm-eval"),
         ("r.jsonl", "not json\n", None, "r.jsonl:1: malformed JSON"),
         ("r.jsonl", "", None, "is empty"),
-        ("r.parquet", "PAR1 and no more", None, "damaged parquet"),
+        ("r.parquet", "PAR1 and no more", None, "not a parquet file"),
         ("r.eval", "PK and no more", None, "damaged zip"),
         ("r.csv", b"item,score\n\xff,1\n", None, "UTF-8"),
         ("rank_0.bin", b"\x93\x00\x81\x00", None, "binary file of no known format"),

@@ -66,13 +66,7 @@ def made(folder: Path, scores: dict, **more: object) -> Path:
 
 @pytest.mark.parametrize(
     ("value", "score"),
-    [
-        ("C", 1.0),
-        ("I", 0.0),
-        ("Yes", 1.0),
-        ("0.25", 0.25),
-        (float("nan"), None),
-    ],
+    [("C", 1.0), ("I", 0.0), ("Yes", 1.0), ("0.25", 0.25), (float("nan"), None)],
 )
 def test_values_count_as_inspect_ai_counts_them(tmp_path: Path, value: object, score: object):
     (result,) = read_results(made(tmp_path, {"s": {"value": value}}))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.judge.audit.cells import cut_off, exactly, on_grid, prints
+from assay.judge.audit.arithmetic import cut_off, on_grid, prints
 from tests.judge.audit.faults import average_of, found, losses, metric, one_run, search, two_runs
 
 DIGITS = st.integers(0, 4)
@@ -48,12 +48,10 @@ def test_a_mean_over_categories_that_were_not_run_is_seen_as_such(right: list[in
 
 
 def test_a_quarter_of_half_percent_steps_is_restored():
-    (flaw,) = found(two_runs("[14.25, 15.50]", [20.0, 20.5, 21.0]), "fraction_of_plausible")
+    scores = "[14.25, 15.50]", [20.0, 20.5, 21.0]
+    (flaw,) = found(two_runs(*scores), "fraction_of_plausible")
     assert flaw.values["all"] == "2, 4, 6"
-    (flaw,) = found(
-        two_runs("[14.25, 15.50]", [20.0, 20.5, 21.0], more="categories = 4"),
-        "fraction_of_plausible",
-    )
+    (flaw,) = found(two_runs(*scores, more="categories = 4"), "fraction_of_plausible")
     assert (flaw.values["times"], flaw.values["restored"]) == (4, "57.00, 62.00")
 
 
@@ -112,9 +110,9 @@ def test_two_thirds_may_be_rounded_or_cut_off(shown: str, possible: bool):
 
 
 def test_negative_numbers_are_cut_off_towards_zero():
-    assert cut_off(Decimal("-1.2")).meets(exactly(Fraction("-1.29")))
-    assert not cut_off(Decimal("-1.2")).meets(exactly(Fraction("-1.3")))
-    assert not cut_off(Decimal("-1.2")).meets(exactly(Fraction("-1.19")))
+    low, high = cut_off(Decimal("-1.2"))
+    inside = [low <= Fraction(number) <= high for number in ("-1.29", "-1.3", "-1.19")]
+    assert inside == [True, False, False]
 
 
 def test_a_change_of_two_numbers_takes_both_as_rounded_or_both_as_cut_off():
@@ -123,6 +121,9 @@ def test_a_change_of_two_numbers_takes_both_as_rounded_or_both_as_cut_off():
     assert not found(row.format("2.3"), "wrong_change")
     assert found(row.format("2.4"), "wrong_change")
     assert found(row.format("2.0"), "wrong_change")
+    from_zero = row.replace("43.7", "0").format("3")
+    assert found(from_zero, "wrong_change")
+    assert not found(from_zero + "relative = true\n", "wrong_change")
 
 
 def test_more_right_ones_than_items_cannot_be_and_are_compared_with_nothing():

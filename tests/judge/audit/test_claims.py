@@ -8,7 +8,7 @@ from assay.judge.audit.claims import pairs, same_value, verdict_of
 from assay.judge.audit.rules import forecast_total
 from assay.judge.binomial import compare_counts
 from assay.judge.intervals import wilson
-from tests.judge.audit.faults import cells, claimed, course, found, rate, record, two_runs
+from tests.judge.audit.faults import FAULTS, cells, claimed, course, found, rate, record, two_runs
 
 TWO = cells("x = 20, y = 20", "x = 60, y = 21")
 
@@ -190,6 +190,11 @@ def test_the_forecast_covers_as_often_as_it_says(steps: list[int]):
         assert interval is not None
         covered += interval.low <= totals[-1] <= interval.high
     assert covered / len(draws) == pytest.approx(0.95, abs=0.011)
+
+
+@pytest.mark.parametrize("steps", [[0, 5], [5, 3], [300, 500]])
+def test_a_total_of_a_step_that_is_not_ahead_is_no_forecast(steps: list[int]):
+    assert not found(FAULTS["forecast"][0].replace("[3, 5]", str(steps)))
 
 
 def test_a_rate_has_the_interval_of_its_last_reading():

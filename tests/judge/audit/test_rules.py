@@ -6,7 +6,7 @@ import pytest
 
 from assay.data.reported.reported_record import Reported
 from assay.errors import Finding
-from assay.judge.audit.rules import RULES, audit
+from assay.judge.audit.rules import RULES, audit, audit_all
 from tests.judge.audit.faults import FAULTS, found, record
 
 
@@ -24,6 +24,7 @@ def test_every_rule_has_a_fault(rule: Callable[[Reported], Iterable[Finding]]):
 def test_findings_come_worst_first():
     text = FAULTS["inside_noise"][0].replace("20.0", "20.3") + FAULTS["left_open"][0]
     severities = [flaw.severity for flaw in audit(record(text))]
+    assert audit_all([record(text)] * 2) == audit(record(text))
     assert severities == sorted(severities, key=["error", "warning", "note"].index)
     assert len(set(severities)) == 3
 

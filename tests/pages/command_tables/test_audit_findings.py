@@ -4,7 +4,7 @@ import string
 
 import pytest
 
-from assay.judge.audit.cells import flaw as made
+from assay.judge.audit.arithmetic import flaw as made
 from assay.judge.audit.rules import audit
 from assay.pages.command_tables import CLAUSES, audit_findings
 from assay.pages.words import ALIKE, FIXES, words

@@ -25,6 +25,7 @@ ROLES = ("run", "benchmark", "score", "items", "right", "control", "says")
 """What a column of a table may be; `score`, `items` and `right` also of one benchmark, as in
 `score.gsm8k`, and `setting.NAME`."""
 ROLE = re.compile(rf"{'|'.join(ROLES)}|(score|items|right|setting)\..+")
+SCORED = ("score", "right")
 NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*%?")
 MISSING = re.compile(r"[-–—]*|n/?a", re.IGNORECASE)
 SEPARATOR = re.compile(r"[>\s]*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
@@ -97,15 +98,18 @@ def _tables(text: str, file: Path, columns: Mapping[str, str], control: str) -> 
         if not ROLE.fullmatch(role):
             fix = nearest(role, (*ROLES, "score.BENCHMARK", "setting.NAME"))
             raise InputError("is no role of a column", field=role, fix=fix)
-    records, skipped, titles = [], [], dict[str, None]()
-    for rows in [_csv_rows(text)] if file.suffix.lower() == ".csv" else _markdown_rows(text):
-        places = _places(rows[0][1], columns) if rows else {}
-        scored = any(role.partition(".")[0] in ("score", "right") for role in places)
-        if "run" in places and scored:
+    records, skipped, titles = [], [], dict[str, int]()
+    tables = [_csv_rows(text)] if file.suffix.lower() == ".csv" else _markdown_rows(text)
+    for rows in filter(None, tables):
+        own = {title: place for place, title in enumerate(rows[0][1])}
+        named = columns or {title: title for title in own if ROLE.fullmatch(title)}
+        scored = "run" in named and any(role.startswith(SCORED) for role in named)
+        if scored and own.keys() >= {*named.values()}:
+            places = {role: own[title] for role, title in named.items()}
             records.append(_record(rows, places, file, control))
         else:
-            skipped += [rows[0][0]] if rows else []
-            titles |= dict.fromkeys(rows[0][1] if rows else ())
+            skipped.append(rows[0][0])
+            titles |= own
     if not records and titles:
         wanted = ", ".join(columns.values()) or "run and score"
         fix = f"map them with --column ROLE=TITLE; titles: {', '.join(titles)}"
@@ -113,20 +117,11 @@ def _tables(text: str, file: Path, columns: Mapping[str, str], control: str) -> 
     return ReportFile(tuple(records), tuple(skipped))
 
 
-def _places(titles: Sequence[str], columns: Mapping[str, str]) -> dict[str, int]:
-    """The column of each role; nothing where a title of the map is absent."""
-    if not columns:
-        return {title: place for place, title in enumerate(titles) if ROLE.fullmatch(title)}
-    if not set(columns.values()) <= set(titles):
-        return {}
-    return {role: titles.index(title) for role, title in columns.items()}
-
-
 def _record(rows: Rows, places: Mapping[str, int], file: Path, control: str) -> Reported:
     """The record of a table; rows that repeat a run and benchmark are repeats of its score, and
     what one says of a score is a comparison with the run's control."""
     runs, claims = dict[str, dict[str, Any]](), list[dict[str, Any]]()
-    named = [role.partition(".")[2] for role in places if role.startswith(("score", "right"))]
+    named = [role.partition(".")[2] for role in places if role.startswith(SCORED)]
     for line, cells in rows[1:]:
         if len(cells) != len(rows[0][1]):
             problem = f"has {len(cells)} cells, and there are {len(rows[0][1])} columns"
@@ -145,19 +140,18 @@ def _record(rows: Rows, places: Mapping[str, int], file: Path, control: str) -> 
                 match = NUMBER.fullmatch(text)
                 if match is None or (role != "score" and "." in match[1]):
                     raise InputError(f"{text!r} is no number", file=file, line=line, field=role)
-                if role == "items":
-                    run.setdefault(key, {})[cell] = int(match[1])
-                else:
-                    value = Decimal(match[1]) if role == "score" else int(match[1])
-                    run.setdefault(key, {}).setdefault(cell, []).append(value)
+                value = Decimal(match[1]) if role == "score" else int(match[1])
+                of = run.setdefault(key, {})
+                of[cell] = value if role == "items" else [*of.get(cell, ()), value]
         against, says = run.get("control", control), texts.get("says")
         if against and says:
             claim = {"run": name, "control": against, "says": says.lower(), "line": line}
             claims.append({**claim, "cells": [*filter(None, benchmarks)]})
-    values = {"about": file.name, "scoring": {"control": control}}
-    values |= {"runs": [*runs.values()], "comparisons": claims}
-    lines: dict[KeyPath, int] = {("runs", n): run["line"] for n, run in enumerate(runs.values())}
-    lines |= {("comparisons", n): claim["line"] for n, claim in enumerate(claims)}
+    tables = {"runs": [*runs.values()], "comparisons": claims}
+    lines: dict[KeyPath, int] = {
+        (name, n): part["line"] for name in tables for n, part in enumerate(tables[name])
+    }
+    values = {"about": file.name, "scoring": {"control": control}, **tables}
     return _checked(values, file, lambda path: lines.get(path[:2]))
 
 
@@ -224,7 +218,4 @@ def _checked(
 def _written(error: ErrorDetails, values: Mapping[str, Any]) -> KeyPath:
     """The place of a problem, as it is written."""
     path = written_path(error["loc"], values, missing=error["type"] == "missing")
-    if error["type"] == "refused":
-        parts = error.get("ctx", {})["field"].split(".")
-        return (*path, *(int(part) if part.isdecimal() else part for part in parts))
-    return path
+    return (*path, *error.get("ctx", {}).get("path", ()))

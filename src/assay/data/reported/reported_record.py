@@ -4,14 +4,14 @@ Numbers keep the digits they were printed with, because rounding is evidence. Re
 and the rules of `judge.audit` judge them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from assay.data.toml_text import LARGEST
+from assay.data.toml_text import LARGEST, KeyPath
 from assay.errors import nearest
 
 T = TypeVar("T")
@@ -46,10 +46,10 @@ def by_cell(value: Any) -> Any:
     return value if isinstance(value, Mapping) else {"": value}
 
 
-def refused(field: str, problem: str, fix: str = "") -> PydanticCustomError:
-    """The error to raise from a validator about `field` of its table."""
+def refused(problem: str, *path: str | int, fix: str = "") -> PydanticCustomError:
+    """The error to raise from a validator about a value that `path` leads to from its table."""
     # The texts travel in the context: as a template, their braces would be filled in.
-    context = {"field": field, "problem": problem, "fix": fix}
+    context = {"path": path, "problem": problem, "fix": fix}
     return PydanticCustomError("refused", "{problem}", context)
 
 
@@ -61,7 +61,7 @@ Items = Annotated[int, Field(ge=1, le=LARGEST, strict=True)]
 Cells = Annotated[dict[str, Many[Number]], BeforeValidator(by_cell)]
 Counts = Annotated[dict[str, Many[Count]], BeforeValidator(by_cell)]
 RunName = Annotated[str, "runs"]
-MetricName = Annotated[str, "metrics"]
+MetricName = Annotated[str, Field(min_length=1), "metrics"]
 CellNames = Annotated[tuple[str, ...], BeforeValidator(several), "cells"]
 """Names of what is elsewhere in the record: of runs, metrics and cells."""
 
@@ -80,15 +80,7 @@ class Part(BaseModel):
 Verdict = Literal["better", "worse", "same", "undecided"]
 """What a report says of something: "same" stands for "no effect" and "about equal", "undecided" for
 "inside noise" and "cannot be told apart"."""
-Meaning = Literal[
-    "score",
-    "error rate",
-    "loss",
-    "policy loss",
-    "distance",
-    "cost",
-    "count",
-]
+Meaning = Literal["score", "error rate", "loss", "policy loss", "distance", "cost", "count"]
 """What a metric measures: "distance" is a divergence from the old or reference policy."""
 Reading = Literal["better", "worse", "stable", "away", "towards"]
 """What a report concludes from the course of a metric."""
@@ -147,7 +139,7 @@ class ReportedRun(Part):
         for cell, counts in self.right.items():
             scores = self.scores.get(cell, ())
             if scores and len(scores) != len(counts):
-                raise refused("right", f"{len(counts)} counts for {len(scores)} scores of {cell!r}")
+                raise refused(f"{len(counts)} counts for {len(scores)} scores of {cell!r}", "right")
         return self
 
 
@@ -208,11 +200,9 @@ class ReportedMetric(Part):
         rows = {"values": self.values, "counts": self.counts, "totals": self.totals}
         for key, row in rows.items():
             if row and len(row) != len(self.steps):
-                raise refused(key, f"{len(row)} of them for {len(self.steps)} steps")
-        if len(self.counts) != len(self.totals) and self.counts and self.totals:
-            raise refused("totals", "one for each count")
+                raise refused(f"{len(row)} of them for {len(self.steps)} steps", key)
         if any(count > total for count, total in zip(self.counts, self.totals, strict=False)):
-            raise refused("counts", "a count is larger than its total")
+            raise refused("a count is larger than its total", "counts")
         return self
 
 
@@ -274,7 +264,7 @@ class Rating(Part):
     """Marks or scores, and the overall one that is printed with them as their mean."""
 
     name: str = ""
-    marks: Many[Number]
+    marks: Annotated[Many[Number], Field(min_length=1)]
     rounded: bool = False
     """Whether they are scores, printed with some of their digits; marks are exact."""
     says: Number
@@ -283,7 +273,7 @@ class Rating(Part):
 class Search(Part):
     """A choice of the best of several points: checkpoints, seeds, prompts or settings."""
 
-    chosen: RunName
+    chosen: Annotated[str, Field(min_length=1), "runs"]
     """The run that was reported."""
     on: Literal["test", "dev"] = "test"
     """Whether the scores that chose it are the reported ones, or those of items apart."""
@@ -339,7 +329,7 @@ class Reported(Part):
                 if not 0 <= value <= self.scoring.highest:
                     problem = f"{value} is outside 0 to {self.scoring.highest}"
                     fix = 'scores are percentages, or shares with scoring.unit = "share"'
-                    raise refused(f"runs.{index}.scores", problem, fix)
+                    raise refused(problem, "runs", index, "scores", fix=fix)
         return self
 
     @model_validator(mode="after")
@@ -348,7 +338,11 @@ class Reported(Part):
         runs, metrics = ([part.name for part in parts] for parts in (self.runs, self.metrics))
         cells = [cell for run in self.runs for cell in (*run.scores, *run.right)]
         known = {"runs": runs, "metrics": metrics, "cells": cells}
-        for place, part in self._parts():
+        places: list[tuple[KeyPath, Part]] = [(("scoring",), self.scoring)]
+        for table, parts in self:
+            if isinstance(parts, tuple):
+                places += [((table, index), part) for index, part in enumerate(parts)]
+        for place, part in places:
             for key, described in type(part).model_fields.items():
                 names, value = known.get(["", *described.metadata][-1]), getattr(part, key)
                 if names is None or not value:
@@ -356,19 +350,17 @@ class Reported(Part):
                 for name in (value,) if isinstance(value, str) else value:
                     if name not in names:
                         problem = f"nothing is named {name!r}"
-                        raise refused(f"{place}.{key}", problem, nearest(name, names))
+                        raise refused(problem, *place, key, fix=nearest(name, names))
         for kind, names in (("metrics", metrics), ("runs", runs)):
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
-                raise refused(kind, f"{twice!r} occurs twice")
+                raise refused(f"{twice!r} occurs twice", kind)
         return self
 
-    def _parts(self) -> Iterator[tuple[str, Part]]:
-        """Every table with its place."""
-        yield "scoring", self.scoring
-        for key, value in self:
-            for index, part in enumerate(value if isinstance(value, tuple) else ()):
-                yield f"{key}.{index}", part
+    @property
+    def subject(self) -> str:
+        """What a finding about all scores is about."""
+        return self.scoring.benchmark or self.about
 
     def run(self, name: str) -> ReportedRun | None:
         """The run of that name."""

@@ -7,13 +7,13 @@ Neither names BFCL's version or settings. Its leaderboard's tables have no items
 
 import re
 from collections.abc import Mapping, Set
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assay.data.files import canonical_json
 from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
+    CLUSTER,
     RecordLine,
     Result,
     read_objects,
@@ -23,7 +23,7 @@ from assay.data.results.foreign_result import (
 
 RESULT_KEYS = frozenset({"id", "result"})
 SCORE_KEYS = frozenset({"accuracy", "correct_count", "total_count"})
-SCORE, RESULT = "_score.json", "_result.json"
+METRIC, SCORE, RESULT = "valid", "_score.json", "_result.json"
 LIVE = re.compile(r"(?P<category>live_\w+?)_\d+-(?P<doc>\d+)-\d+")
 FAILED = "Error during inference"
 """What BFCL writes as the answer that could not be generated; it counts it as wrong."""
@@ -49,23 +49,21 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
         output = record.value.get("result")
         text = output if isinstance(output, str) else canonical_json(output)
         error = text if text.startswith(FAILED) else ""
-        lines.append(RecordLine(record, record.need("id", str), 0, text, error))
+        item = record.need("id", str)
+        scores, table = {METRIC: float(item not in wrong)}, {CLUSTER: source_of(item)}
+        lines.append(RecordLine(record, item, scores, 0, text, error, table))
     # The folder of the model is the one below `score`, else the one of the file.
     below = str(score_file.absolute().parent).rpartition("/score/")[2]
     run = Result(
         run=below.partition("/")[0] or score_file.parent.name,
         file=str(score_file),
         format="bfcl",
-        metric="",
-        answers=(),
         benchmark=score_file.name.removesuffix(SCORE),
         higher_is_better=True,
     )
-    scores = {"valid": lambda record: float(record.value["id"] not in wrong)}
-    clusters = {line.item: source_of(line.item) for line in lines}
-    items = results_of(run, lines, scores, None, "id", "an item is answered once")
-    _check(header, wrong, {*clusters}, result_file)
-    return [replace(each, clusters=clusters) for each in items]
+    results = results_of(run, lines, [METRIC], None, "id", "an item is answered once")
+    _check(header, wrong, {line.item for line in lines}, result_file)
+    return results
 
 
 def _wrong_item(record: Record) -> str:

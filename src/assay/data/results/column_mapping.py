@@ -12,33 +12,33 @@ instead of `score`. An empty score is an abstention. `score` runs from 0 to 1, a
 as it goes.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assay.data.csv_files import CsvOptions, read_csv
 from assay.data.files import content_id
 from assay.data.loaded import ABSENT, DataError, Record, at_path, sound
+from assay.data.parquet import raw_rows
 from assay.data.results.foreign_result import (
     CLUSTER,
     SCORE,
     RecordLine,
     Result,
+    as_number,
+    is_score,
     number,
-    numbered,
     read_objects,
-    read_rows,
     results_of,
-    score_columns,
 )
 from assay.errors import Finding, finding, nearest
 
 LONGEST_ID = 256
 """Longer texts, such as prompts, are named by their fingerprint."""
-WORDS = {"true": 1.0, "false": 0.0}
+WORDS = {"true": 1.0, "false": 0.0, "": math.nan}
 """How CSV files write what is no number."""
 ASKED = ("prompt", "question", "problem", "query", "instruction", "input", "messages")
 WANTED = ("answer", "target", "ground_truth", "gold", "solution", "reference")
@@ -67,17 +67,15 @@ def read_mapped(path: Path, columns: Columns, cluster: str | None = None) -> lis
         fix = nearest(columns.score, rows[0].value)
         raise DataError("missing", file=path, field=columns.score, fix=fix)
     items, remarks = _items(rows, columns, path.stem)
-    key, lines = cluster or CLUSTER, []
-    for row, (item, repeat) in zip(rows, numbered(items), strict=True):
-        source = at_path(row.value, key)
+    key, lines, seen = cluster or CLUSTER, [], Counter[str]()
+    for row, item in zip(rows, items, strict=True):
+        source, score = at_path(row.value, key), at_path(row.value, columns.score)
         table = {} if source is ABSENT else {key: _plain(source)}
-        lines.append(RecordLine(row, item, repeat, table=table))
-
-    def read(row: Record) -> float | None:
-        return number(row, columns.score, _number(at_path(row.value, columns.score)))
-
-    run = Result(path.stem, str(path), "columns", "", (), remarks=remarks)
-    return results_of(run, lines, {columns.score: read}, cluster, "", "")
+        scores = {} if score is ABSENT else {columns.score: as_number(score, WORDS)}
+        lines.append(RecordLine(row, item, scores, seen[item], table=table))
+        seen[item] += 1
+    run = Result(path.stem, str(path), "columns", remarks=remarks)
+    return results_of(run, lines, [columns.score], cluster, "", "")
 
 
 def _items(
@@ -97,9 +95,9 @@ def _items(
     if len(pairs) == len(names) == len(counts):
         return ids, ()
     even = len({*counts.values()}) == 1 and 1 < len(counts) <= len(names)
-    if even and all(wanted):
-        return questions, (finding("ids_are_repeats", "warning", name=run, **values),)
-    return ids, (finding("questions_repeat", "warning", name=run, **values),)
+    code = "ids_are_repeats" if even and all(wanted) else "questions_repeat"
+    remark = finding(code, "warning", name=run, **values)
+    return questions if even and all(wanted) else ids, (remark,)
 
 
 def _question(row: Record, place: str) -> tuple[list[Any], list[Any]]:
@@ -117,21 +115,6 @@ def _question(row: Record, place: str) -> tuple[list[Any], list[Any]]:
     return [], []
 
 
-def _number(value: Any) -> Any:
-    """A cell as a number where it is one; an absent score is none."""
-    if value is ABSENT or not isinstance(value, str):
-        return None if value is ABSENT else value
-    return WORDS.get(value.lower(), _float(value))
-
-
-def _float(text: str) -> float | str | None:
-    """The number that a text is, None for an empty one, else the text."""
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return text
-
-
 def _item(row: Record, name: str) -> str:
     value = at_path(row.value, name)
     if value in (ABSENT, None, ""):
@@ -147,12 +130,14 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def table_rows(path: Path) -> Iterable[Record]:
+def table_rows(path: Path) -> Iterator[Record]:
     """The rows of parquet, CSV, JSON lines or an array. Raises DataError."""
     if path.suffix == ".csv":
         # pandas writes its index as a column without a name.
         return sound(read_csv(path, CsvOptions(any_header=True)))
-    return read_rows(path) if path.suffix == ".parquet" else read_objects(path)
+    if path.suffix == ".parquet":
+        return (Record(str(path), line, row) for line, row in enumerate(raw_rows(path), 1))
+    return read_objects(path)
 
 
 OTHERS = ("item", "run", "repeat", "output", "error", CLUSTER)
@@ -167,44 +152,35 @@ def read_table(path: Path, cluster: str | None = None) -> list[Result]:
     runs: dict[str, list[RecordLine]] = {}
     for row in rows:
         item = str(row.need("item", str, int))
-        number(row, SCORE, row.value.get(SCORE))
+        share = number(row, SCORE, row.value.get(SCORE))
+        if share is not None and not 0 <= share <= 1:
+            raise row.error(SCORE, f"{share:g} lies outside 0 to 1", "a percentage is no score")
         run = row.maybe("run", str, int)
         repeat = row.maybe("repeat", int) or 0
         output, error = row.maybe("output", str), row.maybe("error", str) or ""
-        line = RecordLine(row, item, repeat, output, error, row.value)
+        line = RecordLine(row, item, row.value, repeat, output, error, row.value)
         runs.setdefault(path.stem if run is None else str(run), []).append(line)
-    scores = {
-        name: partial(_share, name) for name in score_columns(rows, *OTHERS, cluster or CLUSTER)
-    }
-    if not scores:
-        fix = nearest(SCORE, rows[0].value)
-        raise DataError("missing", file=path, line=rows[0].line, field=SCORE, fix=fix)
-    fix = "number the passes in a column 'repeat'"
-    return [
-        result
-        for name, lines in runs.items()
-        for result in results_of(
-            Result(name, str(path), "table", "", ()), lines, scores, cluster, "item", fix
-        )
+    names = dict.fromkeys(name for row in rows for name in row.value)
+    metrics = [
+        name
+        for name in names
+        if name not in (*OTHERS, cluster)
+        and all(is_score(row.value.get(name)) for row in rows)
+        and any(row.value.get(name) is not None for row in rows)
     ]
-
-
-def _share(metric: str, row: Record) -> float | None:
-    share = number(row, metric, row.value.get(metric))
-    if share is not None and metric == SCORE and not 0 <= share <= 1:
-        raise row.error(metric, f"{share:g} lies outside 0 to 1", "a percentage is no score")
-    return share
+    if not metrics:
+        raise rows[0].error(SCORE, "missing", nearest(SCORE, rows[0].value))
+    results, fix = list[Result](), "number the passes in a column 'repeat'"
+    for name, lines in runs.items():
+        run = Result(name, str(path), "table")
+        results += results_of(run, lines, metrics, cluster, "item", fix)
+    return results
 
 
 def _cells(row: Record) -> Mapping[str, Any]:
     """The cells of a CSV file as what they say, but for names and outputs; others as they are."""
     if not row.file.endswith(".csv"):
         return row.value
-    return {
-        name: int(text)
-        if name == "repeat" and text.isdecimal()
-        else _float(text)
-        if name not in OTHERS
-        else text
-        for name, text in row.value.items()
-    }
+    cells = {n: c if n in OTHERS else as_number(c, {}) for n, c in row.value.items()}
+    repeat = row.value.get("repeat", "")
+    return cells | ({"repeat": int(repeat)} if repeat.isdecimal() else {})

@@ -14,19 +14,17 @@ import re
 import struct
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from assay.data.files import sha256_text
-from assay.data.json_files import begins_array, jsonl_lines, read_array
-from assay.data.loaded import JSON_NAMES, DataError, Record, sound
-from assay.data.parquet import MOST_ENTRIES, UnpackBudget, raw_rows
+from assay.data.json_files import begins_array, jsonl_lines, load_json, read_array
+from assay.data.loaded import ABSENT, JSON_NAMES, DataError, Record, sound
+from assay.data.parquet import MOST_ENTRIES, UnpackBudget
 from assay.errors import Finding, nearest
 
 CLUSTER = "cluster"
@@ -62,10 +60,6 @@ class Contradiction:
     """What the rows say."""
 
 
-Found = Iterator[tuple[str, Any, Any]]
-"""Contradictions of one file: field, what it states and what the rows say."""
-
-
 @dataclass(frozen=True)
 class Result:
     """One run on one benchmark by one metric. An empty text means that the file does not say."""
@@ -73,8 +67,8 @@ class Result:
     run: str
     file: str
     format: str
-    metric: str
-    answers: tuple[ForeignAnswer, ...]
+    metric: str = ""
+    answers: tuple[ForeignAnswer, ...] = ()
     benchmark: str = ""
     checker: str = ""
     """What gave the scores: a tool and its scorer."""
@@ -101,18 +95,13 @@ class Result:
     """What was found in reading the rows."""
 
 
-def score(record: Record, name: str) -> float | None:
+def number(record: Record, name: str, value: Any) -> float | None:
     """A score: a finite number, true or false; None for null and NaN.
 
-    Raises DataError for anything else, and where the record has no such field.
+    Raises DataError for anything else, and for a field that the record does not have.
     """
-    if name not in record.value:
+    if value is ABSENT:
         raise record.error(name, "missing", nearest(name, record.value))
-    return number(record, name, record.value[name])
-
-
-def number(record: Record, name: str, value: Any) -> float | None:
-    """The same for a value that was found elsewhere in the record."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if not isinstance(value, int | float):
@@ -121,6 +110,16 @@ def number(record: Record, name: str, value: Any) -> float | None:
     if math.isinf(value):
         raise record.error(name, f"is {value}, not a finite number")
     return float(value)
+
+
+def as_number(value: Any, words: Mapping[str, float]) -> Any:
+    """A text as the number that it is, or that it stands for by `words`; all else as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(words.get(value, words.get(value.lower(), value)))
+    except ValueError:
+        return value
 
 
 def is_score(value: Any) -> bool:
@@ -132,26 +131,6 @@ def differ(stated: Any, counted: float) -> bool:
     """Whether a summary is a number, and another one than the rows make; NaN is no number."""
     known = isinstance(stated, int | float) and math.isfinite(stated) and not math.isnan(counted)
     return known and not math.isclose(stated, counted, rel_tol=ROUNDING, abs_tol=ROUNDING)
-
-
-def score_columns(records: Iterable[Record], *others: str) -> list[str]:
-    """The columns that hold scores and nothing else; `others` are never scores."""
-    rows = [record.value for record in records]
-    names = dict.fromkeys(name for row in rows for name in row if name not in others)
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    return [
-        name
-        for name, values in columns.items()
-        if all(map(is_score, values)) and any(value is not None for value in values)
-    ]
-
-
-def numbered(items: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Each item with the number of times that it came before: its repeat."""
-    seen: Counter[str] = Counter()
-    for item in items:
-        yield item, seen[item]
-        seen[item] += 1
 
 
 def refuse_double(seen: dict[Any, int], record: Record, field: str, fix: str, *key: Any) -> None:
@@ -166,42 +145,46 @@ class RecordLine:
 
     record: Record
     item: str
+    scores: Mapping[str, Any]
+    """By metric, as the file has them."""
     repeat: int = 0
     output: str | None = None
     error: str = ""
     table: Mapping[str, Any] | None = None
     """Where the source of the item may be named."""
+    question: str = ""
+    """The fingerprint of what was asked, where the file has it."""
 
 
 def results_of(
     run: Result,
     lines: Sequence[RecordLine],
-    scores: Mapping[str, Callable[[Record], float | None]],
+    metrics: Iterable[str],
     cluster: str | None,
     field: str,
     fix: str,
 ) -> list[Result]:
-    """The results of a run, one for each metric: `scores` reads each of a record.
+    """The results of a run, one for each metric, whose name the checker's gets.
 
-    `field` holds the item. Raises DataError where a line repeats the answer of an earlier one, and
-    what `sources` raises.
+    `field` holds the item. Raises DataError where a line repeats the answer of an earlier one, for
+    a score that is no number, and what `sources` raises.
     """
     seen: dict[Any, int] = {}
     for line in lines:
         refuse_double(seen, line.record, field, fix, line.item, line.repeat)
     clusters = sources(lines, cluster)
-    return [
-        replace(
-            run,
-            metric=metric,
-            answers=tuple(
-                ForeignAnswer(line.item, line.repeat, read(line.record), line.output, line.error)
-                for line in lines
-            ),
-            clusters=clusters,
+    questions = {line.item: line.question for line in lines if line.question}
+    results = []
+    for metric in metrics:
+        scores = (number(line.record, metric, line.scores.get(metric)) for line in lines)
+        answers = tuple(
+            ForeignAnswer(line.item, line.repeat, score, line.output, line.error)
+            for line, score in zip(lines, scores, strict=True)
         )
-        for metric, read in scores.items()
-    ]
+        checker = run.checker and f"{run.checker} {metric}"
+        made = replace(run, metric=metric, checker=checker, answers=answers)
+        results.append(replace(made, questions=questions, clusters=clusters))
+    return results
 
 
 def sources(lines: Iterable[RecordLine], key: str | None) -> dict[str, str]:
@@ -228,19 +211,17 @@ def sources(lines: Iterable[RecordLine], key: str | None) -> dict[str, str]:
     return source_of
 
 
-def load_text(text: str | bytes, file: Path, field: str = "") -> Any:
+def load_bytes(content: bytes, file: Path, field: str | None = None) -> Any:
     """The JSON value of a text, with NaN and Infinity as floats. Raises DataError."""
-    line, place = None, field or None
+    line, fix = None, None
     try:
-        return json.loads(text)
-    except RecursionError:
-        problem = "malformed JSON: nested too deeply"
+        return load_json(content.decode("utf-8-sig"), constants=True)
     except UnicodeDecodeError as error:
-        problem = f"byte {error.start + 1} is not UTF-8"
+        problem, fix = f"byte {error.start + 1} is not UTF-8", "save the file as UTF-8"
     except ValueError as error:
         line = None if field else getattr(error, "lineno", None)
         problem = f"malformed JSON: {getattr(error, 'msg', error)}"
-    raise DataError(problem, file=file, line=line, field=place)
+    raise DataError(problem, file=file, line=line, field=field, fix=fix)
 
 
 def read_document(path: Path) -> dict[str, Any] | None:
@@ -249,23 +230,12 @@ def read_document(path: Path) -> dict[str, Any] | None:
     if path.suffix == ".jsonl" or begins_array(path):
         return None
     try:
-        value = load_text(read_text(path), path)
+        value = load_bytes(path.read_bytes(), path)
     except DataError as error:
         if error.problem.endswith("Extra data"):
             return None
         raise
     return value if isinstance(value, dict) else None
-
-
-def read_text(path: Path) -> str:
-    """The text of a file. Raises DataError for a missing one and for bytes that are not UTF-8."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise DataError(str(error.strerror).lower(), file=path) from error
-    except UnicodeDecodeError as error:
-        problem = f"byte {error.start + 1} is not UTF-8"
-        raise DataError(problem, file=path, fix="save the file as UTF-8") from error
 
 
 def read_objects(path: Path) -> Iterator[Record]:
@@ -280,20 +250,6 @@ def fingerprint(value: Any) -> str:
     """The sha256 of a question, equal for equal values; NaN is a value like any other."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256_text(text)
-
-
-def read_rows(path: Path) -> list[Record]:
-    """The rows of a file; `line` is the row number from 1. Raises DataError for a damaged file."""
-    return [Record(str(path), number, row) for number, row in enumerate(raw_rows(path), 1)]
-
-
-def read_columns(path: Path) -> list[str]:
-    """The names of the columns. Raises DataError for a damaged file."""
-    try:
-        return pq.read_schema(path).names
-    except (pa.ArrowException, OSError) as error:
-        problem = " ".join(str(error).split())
-        raise DataError(f"is a damaged parquet file: {problem}", file=path) from error
 
 
 PIECE = 1 << 20

@@ -9,7 +9,6 @@ calls are read; tool calls and conversations are not.
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,17 +16,16 @@ from typing import Any
 from assay.data.loaded import DataError, Record
 from assay.data.results.foreign_result import (
     Contradiction,
-    Found,
     RecordLine,
     Result,
+    as_number,
     comparable,
     differ,
     fingerprint,
-    load_text,
+    is_score,
+    load_bytes,
     model_arguments,
-    number,
     read_members,
-    read_text,
     results_of,
 )
 
@@ -47,8 +45,7 @@ def _reducers(header: Mapping[str, Any]) -> list[str]:
 
 
 KEYS = frozenset({"version", "status", "eval", "plan"})
-LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
-WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+NUMBERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 ATTACHED = "attachment://"
 EVALUATION = ("task", "task_version", "task_args", "solver", "solver_args", "sandbox")
 EVALUATION += ("model_roles",)
@@ -70,43 +67,53 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
 
     `cluster` is a key of the samples' metadata. Raises DataError.
     """
-    packed = path.suffix == ".eval" or zipfile.is_zipfile(path)
-    header, samples = _read_zip(path) if packed else _read_json(path)
-    scores = [(sample, _parts(sample)) for sample in samples]
-    metrics = dict.fromkeys(name for _, parts in scores for name in parts)
+    header, samples = _log(path)
+    lines = [_line(sample) for sample in samples]
+    metrics = dict.fromkeys(name for line in lines for name in line.scores)
     if not metrics:
         status = str(header.get("status", "started"))
         if samples or status != "success":
             raise DataError("no sample has a score", file=path, fix=f"its status is {status}")
         fix = "run the evaluation with --log-samples"
         raise DataError("holds no samples", file=path, fix=fix)
-    words = {name: problem for name in metrics if (problem := _no_number(name, scores))}
-    if words.keys() == metrics.keys():
-        raise next(iter(words.values()))
-    whole = [name for name in metrics if name not in words]
-    results = _results(path, header, whole, scores, cluster)
-    wrong = _contradictions(header, samples, results)
-    contradictions = tuple(Contradiction(str(path), *each) for each in wrong)
-    left_out = (*words, *(name for name in _reducers(header) if name != MEAN))
-    return [replace(each, left_out=left_out, contradictions=contradictions) for each in results]
-
-
-def _no_number(metric: str, scores: Sequence[tuple[Record, Mapping[str, Any]]]) -> DataError | None:
-    """What is wrong with the first value of a metric that is no number."""
-    try:
-        for sample, parts in scores:
-            number(sample, metric, _value(parts.get(metric)))
-    except DataError as error:
-        return error
-    return None
+    whole = [name for name in metrics if all(is_score(line.scores.get(name)) for line in lines)]
+    others = [name for name in _reducers(header) if name != MEAN]
+    run = Result(
+        run=str(header["eval"].get("model", "")),
+        file=str(path),
+        format="inspect-ai",
+        benchmark=str(header["eval"].get("task", "")),
+        checker="inspect-ai",
+        configured=True,
+        left_out=(*(name for name in metrics if name not in whole), *others),
+        unfinished=_unfinished(header, len(lines)),
+    )
+    fix = "one sample for each id and epoch"
+    # Where no metric is one of numbers, the first of them is refused.
+    results = results_of(run, lines, whole or metrics, cluster, "id", fix)
+    contradictions = tuple(_contradictions(header, samples, results))
+    values = [_parts(sample) for sample in samples]
+    return [
+        replace(
+            each,
+            settings=_settings(header, each.metric, samples),
+            contradictions=contradictions,
+            reads_answers=each.metric.partition(".")[0].rstrip("0123456789") in OF_ANSWERS,
+            higher_is_better=any(part.get(each.metric) in ("C", "I") for part in values) or None,
+        )
+        for each in results
+    ]
 
 
 def _contradictions(
     header: Mapping[str, Any], samples: Sequence[Record], results: Sequence[Result]
-) -> Found:
+) -> Iterator[Contradiction]:
     """Means of the header that the samples do not have, and samples that used another model."""
-    spec, reducers = header["eval"], _reducers(header)
-    rows = {result.metric: _by_item(result) for result in results}
+    spec, reducers, file = header["eval"], _reducers(header), results[0].file
+    rows: dict[str, dict[str, list[float]]] = {}
+    for result in results:
+        for item, score in ((a.item, a.score) for a in result.answers if a.score is not None):
+            rows.setdefault(result.metric, {}).setdefault(item, []).append(score)
     own = {*_metric_names([spec.get("metrics"), spec.get("scorers")])}
     for score in (header.get("results") or {}).get("scores") or ():
         name, scorer = score.get("name"), score.get("scorer")
@@ -121,20 +128,11 @@ def _contradictions(
             if metric.get("name", key) not in AVERAGES or options or key in own:
                 continue
             if all(differ(metric.get("value"), fmean(each)) for each in ways):
-                yield f"results.{label}.{key}", metric["value"], fmean(ways[0])
+                yield Contradiction(file, f"results.{label}.{key}", metric["value"], fmean(ways[0]))
     model, stated = spec.get("model"), (header.get("stats") or {}).get("model_usage")
     used = {name for sample in samples for name in sample.maybe("model_usage", dict) or ()}
     if used and model in (stated or ()) and model not in used:
-        yield "eval.model", model, ", ".join(sorted(used))
-
-
-def _by_item(result: Result) -> dict[str, list[float]]:
-    """The scores of each item that has some."""
-    scores_of: dict[str, list[float]] = {}
-    for answer in result.answers:
-        if answer.score is not None:
-            scores_of.setdefault(answer.item, []).append(answer.score)
-    return scores_of
+        yield Contradiction(file, "eval.model", model, ", ".join(sorted(used)))
 
 
 def _metric_names(node: Any) -> Iterator[str]:
@@ -146,48 +144,13 @@ def _metric_names(node: Any) -> Iterator[str]:
             yield from _metric_names(each)
 
 
-def _results(
-    path: Path,
-    header: Mapping[str, Any],
-    metrics: Sequence[str],
-    scores: Sequence[tuple[Record, Mapping[str, Any]]],
-    cluster: str | None,
-) -> list[Result]:
-    spec, lines, questions = header["eval"], [], {}
-    for sample, _ in scores:
-        item, repeat = str(sample.need("id", int, str)), sample.need("epoch", int) - 1
-        error = str((sample.maybe("error", dict) or {}).get("message", ""))
-        table = sample.maybe("metadata", dict)
-        lines.append(RecordLine(sample, item, repeat, _text(sample), error, table))
-        questions[item] = fingerprint([sample.value.get(k) for k in ("input", "choices", "target")])
-    of_line = {sample.line: parts for sample, parts in scores}
-    run = Result(
-        run=str(spec.get("model", "")),
-        file=str(path),
-        format="inspect-ai",
-        metric="",
-        answers=(),
-        benchmark=str(spec.get("task", "")),
-        configured=True,
-        questions=questions,
-        unfinished=_unfinished(header, len(lines)),
-    )
-
-    def read(metric: str, sample: Record) -> float | None:
-        return number(sample, metric, _value(of_line[sample.line].get(metric)))
-
-    fix = "one sample for each id and epoch"
-    readers = {metric: partial(read, metric) for metric in metrics}
-    return [
-        replace(
-            each,
-            checker=f"inspect-ai {each.metric}",
-            settings=_settings(header, each.metric, [sample for sample, _ in scores]),
-            reads_answers=each.metric.partition(".")[0].rstrip("0123456789") in OF_ANSWERS,
-            higher_is_better=any(p.get(each.metric) in ("C", "I") for _, p in scores) or None,
-        )
-        for each in results_of(run, lines, readers, cluster, "id", fix)
-    ]
+def _line(sample: Record) -> RecordLine:
+    item, repeat = str(sample.need("id", int, str)), sample.need("epoch", int) - 1
+    error = str((sample.maybe("error", dict) or {}).get("message", ""))
+    scores = {name: as_number(value, NUMBERS) for name, value in _parts(sample).items()}
+    table = sample.maybe("metadata", dict)
+    question = fingerprint([sample.value.get(key) for key in ("input", "choices", "target")])
+    return RecordLine(sample, item, scores, repeat, _text(sample), error, table, question)
 
 
 def _parts(sample: Record) -> dict[str, Any]:
@@ -200,18 +163,6 @@ def _parts(sample: Record) -> dict[str, Any]:
         else:
             parts[name] = value
     return parts
-
-
-def _value(value: Any) -> Any:
-    """A letter or a word as the number that it stands for."""
-    if not isinstance(value, str):
-        return value
-    if value in LETTERS or value.lower() in WORDS:
-        return LETTERS.get(value, WORDS.get(value.lower()))
-    try:
-        return float(value)
-    except ValueError:
-        return value
 
 
 def _text(sample: Record) -> str | None:
@@ -240,7 +191,12 @@ def _generation(
     """The settings that the model was called with: those that the events of all calls share, under
     `calls` those that they do not; without events the plan's over the model's, as `Model.generate`
     merges them (inspect-ai 0.3.285)."""
-    stated = {key: value for key, (_, value) in _stated(spec, plan).items()}
+    stated = {
+        key: value
+        for config in (spec.get("model_generate_config"), plan.get("config"))
+        for key, value in (config or {}).items()
+        if value is not None
+    }
     every_call = (call for sample in samples for call in _calls(sample, spec.get("model")))
     calls = [*{fingerprint(call): call for call in every_call}.values()]
     if not calls:
@@ -249,18 +205,6 @@ def _generation(
     apart = [{k: call[k] for k in call if k not in shared} for call in calls]
     elsewhere = {k: stated[k] for k in stated if k in (*TRANSPORT, "seed")}
     return elsewhere | shared | ({"calls": sorted(apart, key=fingerprint)} if any(apart) else {})
-
-
-def _stated(spec: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
-    """Where the header states each setting, and its value; the plan's wins."""
-    places = {"eval.model_generate_config": spec.get("model_generate_config")}
-    places |= {"plan.config": plan.get("config")}
-    return {
-        key: (place, value)
-        for place, config in places.items()
-        for key, value in (config or {}).items()
-        if value is not None
-    }
 
 
 def _calls(sample: Record, model: Any) -> Iterator[dict[str, Any]]:
@@ -308,35 +252,30 @@ def _settings(header: Mapping[str, Any], metric: str, samples: Sequence[Record])
     return settings | ({"engine": {"name": provider}} if local else {})
 
 
-def _read_json(path: Path) -> tuple[dict[str, Any], list[Record]]:
-    header = _table(read_text(path), path, "")
-    return header, _records(path, header, header.pop("samples", None) or [])
-
-
-def _records(path: Path, header: Mapping[str, Any], samples: Sequence[Any]) -> list[Record]:
-    """The samples of a log. Raises DataError where they are none, or its header is none."""
+def _log(path: Path) -> tuple[dict[str, Any], list[Record]]:
+    """Header and samples; a zipped log that was cut short has only the header's beginning."""
+    if path.suffix == ".eval" or zipfile.is_zipfile(path):
+        members = read_members(path, lambda n: n.startswith("samples/") or n in HEADERS)
+        start = next((name for name in HEADERS if name in members), None)
+        if start is None:
+            raise DataError(f"holds no {HEADERS[0]}", file=path, fix="is it a log of inspect-ai?")
+        header = _table(members[start], path, start)
+        names = sorted(members.keys() - {*HEADERS})
+        samples = [_table(members[name], path, name) for name in names]
+    else:
+        header = _table(path.read_bytes(), path)
+        samples = header.pop("samples", None) or []
     if not isinstance(header.get("eval"), dict):
         raise DataError("missing", file=path, field="eval", fix="is it a log of inspect-ai?")
     for index, sample in enumerate(samples):
         if not isinstance(sample, dict):
             raise DataError("is not an object", file=path, field=f"samples[{index}]")
-    return [Record(str(path), line, sample) for line, sample in enumerate(samples, 1)]
+    return header, [Record(str(path), line, sample) for line, sample in enumerate(samples, 1)]
 
 
-def _read_zip(path: Path) -> tuple[dict[str, Any], list[Record]]:
-    """Header and samples; a log that was cut short has only the header's beginning."""
-    members = read_members(path, lambda n: n.startswith("samples/") or n in HEADERS)
-    start = next((name for name in HEADERS if name in members), None)
-    if start is None:
-        raise DataError(f"holds no {HEADERS[0]}", file=path, fix="is it a log of inspect-ai?")
-    header = _table(members.pop(start), path, start)
-    names = sorted(name for name in members if name.startswith("samples/"))
-    return header, _records(path, header, [_table(members[name], path, name) for name in names])
-
-
-def _table(text: str | bytes, path: Path, name: str) -> dict[str, Any]:
+def _table(content: bytes, path: Path, name: str | None = None) -> dict[str, Any]:
     """The object in a text; NaN is the value that inspect-ai gives a sample without a score."""
-    table = load_text(text, path, name)
+    table = load_bytes(content, path, name)
     if not isinstance(table, dict):
-        raise DataError("is not an object", file=path, field=name or None)
+        raise DataError("is not an object", file=path, field=name)
     return table

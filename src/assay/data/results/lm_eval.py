@@ -9,17 +9,16 @@ an item is a document of a task, so the mean over items is lm-eval's group score
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from assay.data.files import canonical_json, sha256_text
-from assay.data.loaded import DataError, Record
+from assay.data.loaded import ABSENT, DataError, Record
 from assay.data.results.foreign_result import (
     Contradiction,
-    Found,
     RecordLine,
     Result,
     arguments,
@@ -28,12 +27,11 @@ from assay.data.results.foreign_result import (
     fingerprint,
     is_score,
     kind_of_device,
-    load_text,
+    load_bytes,
     model_arguments,
+    number,
     read_objects,
-    read_text,
     results_of,
-    score,
 )
 
 KEYS = frozenset({"doc_id", "doc", "resps", "filtered_resps"})
@@ -41,6 +39,9 @@ COLUMNS = KEYS | {"target", "arguments", "filter", "metrics", "doc_hash", "promp
 COLUMNS |= {"target_hash"}
 NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(\.\d+)?)\.jsonl?")
 RENDERING = ("chat_template_sha", "system_instruction_sha", "fewshot_as_multiturn")
+TABLES = ("configs", "results", "versions", "n-shot", "n-samples", "higher_is_better")
+TABLES += ("task_hashes",)
+"""What the log has of each task."""
 TEXTS = ("chat_template", "system_instruction")
 AVERAGED = ("acc", "acc_norm", "acc_mutual_info", "acc_bytes", "exact_match")
 """Metrics that lm-eval averages where a task does not say how."""
@@ -64,43 +65,43 @@ def read(path: Path, cluster: str | None = None) -> list[Result]:
 
 def read_task(path: Path, cluster: str | None = None) -> list[Result]:
     """The same, none where no metric has a number for every document. Raises DataError."""
-    records = list(read_objects(path))
-    file, log = _results_file(path)
     task, _ = _task_and_date(path)
+    file, log = _results_file(path, task)
     by_filter: dict[str, list[Record]] = {}
-    for record in records:
-        by_filter.setdefault(record.maybe("filter", str) or "none", []).append(record)
-    results = [
-        result
-        for name, lines in by_filter.items()
-        for result in _results(path, task, log, name, lines, cluster)
-    ]
-    wrong = tuple(Contradiction(file, *each) for each in _sums(log, task, by_filter))
-    return [replace(result, contradictions=wrong) for result in results]
+    for record in read_objects(path):
+        by_filter.setdefault(_filter(record), []).append(record)
+    groups = [*by_filter.values()]
+    results = [result for rows in groups for result in _results(path, log, rows, cluster)]
+    contradictions = tuple(_sums(file, log, [*chain.from_iterable(groups)], results))
+    return [replace(result, contradictions=contradictions) for result in results]
 
 
-def _sums(log: Mapping[str, Any], task: str, by_filter: Mapping[str, Sequence[Record]]) -> Found:
+def _filter(record: Record) -> str:
+    return record.maybe("filter", str) or "none"
+
+
+def _sums(
+    file: str, log: Mapping[str, Any], rows: Sequence[Record], results: Sequence[Result]
+) -> Iterator[Contradiction]:
     """Means of the task, and a hash of its rows, that these do not have. A metric that is no mean
     over documents is not looked at."""
-    summary = (log.get("results") or {}).get(task) or {}
-    listed = (log.get("configs") or {}).get(task, {}).get("metric_list") or ()
+    summary, stated = log.get("results") or {}, log.get("task_hashes")
+    listed = (log.get("configs") or {}).get("metric_list") or ()
     ways = {each.get("metric"): each.get("aggregation") for each in listed}
-    for name, lines in by_filter.items():
-        for metric in _metrics(lines):
-            way = ways.get(metric) or ("mean" if metric in AVERAGED else "")
-            scores = [score(line, metric) for line in lines]
-            known = [each for each in scores if each is not None]
-            if way not in ("mean", "nanmean") or not known or (way == "mean" and None in scores):
-                continue
-            key, counted = f"{metric},{name}", math.fsum(known) / len(known)
+    for result in results:
+        metric, _, filter_ = result.metric.partition(",")
+        way = ways.get(metric) or ("mean" if metric in AVERAGED else "")
+        known = [answer.score for answer in result.answers if answer.score is not None]
+        whole = len(known) == len(result.answers)
+        if known and (way == "nanmean" or (way == "mean" and whole)):
+            key, counted = f"{metric},{filter_ or 'none'}", math.fsum(known) / len(known)
             if differ(summary.get(key), counted):
-                yield f"results.{task}.{key}", summary[key], counted
-    lines = [line.value for each in by_filter.values() for line in each]
-    stated = (log.get("task_hashes") or {}).get(task)
-    if stated is not None and all(row.keys() >= {*HASHED} for row in lines):
-        joined = "".join(str(row[key]) for row in lines for key in HASHED)
-        if stated != sha256_text(joined):
-            yield f"task_hashes.{task}", stated, sha256_text(joined)
+                field = f"results.{result.benchmark}.{key}"
+                yield Contradiction(file, field, summary[key], counted)
+    if results and stated is not None and all(row.value.keys() >= {*HASHED} for row in rows):
+        counted = sha256_text("".join(str(row.value[key]) for row in rows for key in HASHED))
+        if stated != counted:
+            yield Contradiction(file, f"task_hashes.{results[0].benchmark}", stated, counted)
 
 
 def _requests(line: Record) -> list[Sequence[Any]]:
@@ -110,66 +111,47 @@ def _requests(line: Record) -> list[Sequence[Any]]:
     return [[*each.values()] if isinstance(each, dict) else each for each in every]
 
 
-def _metrics(lines: Sequence[Record]) -> list[str]:
-    """The metrics with a number for every document; perplexities have parts and are not among
-    them."""
-    first = lines[0]
-    named = first.maybe("metrics", list) or [n for n in first.value if n not in COLUMNS]
-    return [name for name in named if all(is_score(line.value.get(name)) for line in lines)]
-
-
 def _task_and_date(path: Path) -> tuple[str, str]:
     match = NAME.fullmatch(path.name)
     return (match["task"], match["date"]) if match else ("", "")
 
 
 def _results(
-    path: Path,
-    task: str,
-    log: Mapping[str, Any],
-    filter_: str,
-    rows: Sequence[Record],
-    cluster: str | None,
+    path: Path, log: Mapping[str, Any], rows: Sequence[Record], cluster: str | None
 ) -> list[Result]:
     """The results of one filter."""
-    effective = (log.get("n-samples") or {}).get(task, {}).get("effective", len(rows))
-    lines = [
-        RecordLine(
-            row, str(row.need("doc_id", int, str)), 0, _text(row), "", row.maybe("doc", dict)
-        )
-        for row in rows
-    ]
+    task, filter_ = _task_and_date(path)[0], _filter(rows[0])
+    effective = (log.get("n-samples") or {}).get("effective", len(rows))
+    named = rows[0].maybe("metrics", list) or [n for n in rows[0].value if n not in COLUMNS]
+    # Perplexities have parts and are no number of a document.
+    metrics = {
+        m if filter_ == "none" else f"{m},{filter_}": m
+        for m in named
+        if all(is_score(row.value.get(m)) for row in rows)
+    }
+    lines = []
+    for row in rows:
+        scores = {name: number(row, m, row.value.get(m, ABSENT)) for name, m in metrics.items()}
+        item, doc = str(row.need("doc_id", int, str)), row.maybe("doc", dict)
+        question = row.maybe("doc_hash", str) or fingerprint(row.need("doc", dict))
+        lines.append(RecordLine(row, item, scores, 0, _text(row), "", doc, question))
     model = log.get("model_name") or (log.get("config") or {}).get("model")
     run = Result(
         run=model or path.absolute().parent.name,
         file=str(path),
         format="lm-eval",
-        metric="",
-        answers=(),
         benchmark=task,
+        checker="lm-evaluation-harness",
         settings=_settings(log, task, rows),
         configured=bool(log),
-        questions={
-            line.item: line.record.maybe("doc_hash", str)
-            or fingerprint(line.record.need("doc", dict))
-            for line in lines
-        },
-        reads_answers=not (log.get("configs") or {}).get(task, {}).get("unsafe_code"),
+        reads_answers=not (log.get("configs") or {}).get("unsafe_code"),
         unfinished="" if effective == len(rows) else f"{len(rows)} of {effective} questions",
     )
-    better = (log.get("higher_is_better") or {}).get(task) or {}
-    scores = {metric: partial(score, name=metric) for metric in _metrics(rows)}
+    better = log.get("higher_is_better") or {}
     fix = "a document stands once for each filter"
-    by_filter_results = results_of(run, lines, scores, cluster, "doc_id", fix)
-    names = [m if filter_ == "none" else f"{m},{filter_}" for m in scores]
     return [
-        replace(
-            each,
-            metric=name,
-            checker=f"lm-evaluation-harness {name}",
-            higher_is_better=better.get(each.metric),
-        )
-        for name, each in zip(names, by_filter_results, strict=True)
+        replace(each, higher_is_better=better.get(metrics[each.metric]))
+        for each in results_of(run, lines, metrics, cluster, "doc_id", fix)
     ]
 
 
@@ -183,17 +165,18 @@ def _text(line: Record) -> str | None:
     return "\n".join(texts) if texts and all(isinstance(text, str) for text in texts) else None
 
 
-def _results_file(path: Path) -> tuple[str, Mapping[str, Any]]:
-    """What the same run wrote about itself, and where; empty where the file was moved away."""
+def _results_file(path: Path, task: str) -> tuple[str, Mapping[str, Any]]:
+    """What the same run wrote about itself and one of its tasks, and where; empty where the file
+    was moved away."""
     _, date = _task_and_date(path)
     near = sorted(path.parent.glob(f"*_{date}.json")) if date else []
     files = [file for file in near if not NAME.fullmatch(file.name)]
     if not files:
         return "", {}
-    log = load_text(read_text(files[0]), files[0])
+    log = load_bytes(files[0].read_bytes(), files[0])
     if not isinstance(log, dict) or not isinstance(log.get("configs"), dict):
         raise DataError("is no results file of lm-eval", file=files[0], field="configs")
-    return str(files[0]), log
+    return str(files[0]), log | {key: (log.get(key) or {}).get(task) for key in TABLES}
 
 
 def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dict[str, Any]:
@@ -205,12 +188,12 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
     # Turns are told apart in a chat template alone.
     rendering = RENDERING if log.get("chat_template_sha") else RENDERING[:2]
     shas = {f"{n}_sha": sha256_text(log[n]) for n in TEXTS if isinstance(log.get(n) or None, str)}
-    config, about = log.get("config") or {}, comparable(log["configs"].get(task) or {})
+    config, about = log.get("config") or {}, comparable(log["configs"] or {})
     model = model_arguments(config.get("model_args"), log.get("model_name"))
     evaluation |= {
         "task": {key: about[key] for key in about if _is_task(key)},
-        "version": (log.get("versions") or {}).get(task),
-        "examples": (log.get("n-shot") or {}).get(task),
+        "version": log["versions"],
+        "examples": log["n-shot"],
         "sampling": _sampling(about, config, lines),
         "rendering": {key: {**log, **shas}.get(key) or None for key in rendering},
     }
@@ -223,10 +206,7 @@ def _settings(log: Mapping[str, Any], task: str, lines: Sequence[Record]) -> dic
     return settings | {
         "base_weights": {**model.identity, **checksums},
         "model_args": dict(model.answers),
-        "engine": {
-            "name": config.get("model"),
-            "max_length": log.get("max_length"),
-        },
+        "engine": {"name": config.get("model"), "max_length": log.get("max_length")},
         "packages": {name: log.get(key) for name, key in packages.items()},
         "machine": {
             **model.transport,
@@ -289,15 +269,12 @@ def _is_task(key: str) -> bool:
     return key not in elsewhere and not _is_source(key)
 
 
-PATTERNS = ("samples_*.jsonl", "samples_*.json")
-
-
 def sample_logs(folder: Path) -> list[Path]:
     """The sample logs of a folder, or of the folders in it, which lm-eval names after models."""
     if not folder.is_dir():
         return []
     here, below = (
-        sorted(file for pattern in PATTERNS for file in folder.glob(prefix + pattern))
+        sorted(f for f in folder.glob(f"{prefix}samples_*") if f.suffix in (".json", ".jsonl"))
         for prefix in ("", "*/")
     )
     return here or below
@@ -331,14 +308,12 @@ def _runs(results: Sequence[Result]) -> list[Result]:
         key = (file.parent, _task_and_date(file)[1], result.run, fingerprint(model))
         runs.setdefault(key, []).append(result)
     alike = Counter((folder, run) for folder, _, run, _ in runs)
-    return [
-        replace(
-            _together(folder, metric, those),
-            run=run if alike[folder, run] == 1 else f"{run}/{date}",
-        )
-        for (folder, date, run, _), those in sorted(runs.items())
-        for metric in dict.fromkeys(result.metric for result in those)
-    ]
+    made = []
+    for (folder, date, run, _), those in sorted(runs.items()):
+        name = run if alike[folder, run] == 1 else f"{run}/{date}"
+        metrics = dict.fromkeys(result.metric for result in those)
+        made += [replace(_together(folder, metric, those), run=name) for metric in metrics]
+    return made
 
 
 def _together(folder: Path, metric: str, results: Sequence[Result]) -> Result:

@@ -12,14 +12,8 @@ from assay.data.files import whole_text
 from assay.data.json_files import HEAD_BYTES
 from assay.data.loaded import DataError
 from assay.data.results import bfcl_files, inspect_ai, lm_eval
-from assay.data.results.column_mapping import Columns, read_mapped, read_table
-from assay.data.results.foreign_result import (
-    Result,
-    read_columns,
-    read_document,
-    read_objects,
-)
-from assay.data.results.lm_eval import read_folder, sample_logs
+from assay.data.results.column_mapping import Columns, read_mapped, read_table, table_rows
+from assay.data.results.foreign_result import Result, read_document
 from assay.errors import InputError
 
 Reader = Callable[[Path, str | None], list[Result]]
@@ -39,9 +33,7 @@ SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".eval")
 
 
 def read_results(
-    path: str | Path,
-    cluster: str | None = None,
-    columns: Columns | None = None,
+    path: str | Path, cluster: str | None = None, columns: Columns | None = None
 ) -> list[Result]:
     """Everything in a file of results, by the columns named, else by
     the one that fits.
@@ -51,8 +43,8 @@ def read_results(
     Raises InputError, and DataError where the file is not what it seems.
     """
     path = Path(path)
-    if columns is None and sample_logs(path):
-        return read_folder(path, cluster)
+    if columns is None and lm_eval.sample_logs(path):
+        return lm_eval.read_folder(path, cluster)
     if path.is_dir():
         raise InputError("is a folder", file=path, fix="name the files in it")
     if not path.is_file():
@@ -101,11 +93,9 @@ def recognise(path: Path) -> str:
 
 def _columns(path: Path) -> frozenset[str]:
     """The names in the first object of a file."""
-    if path.suffix == ".parquet":
-        return frozenset(read_columns(path))
     if path.suffix == ".json" and (document := read_document(path)) is not None:
         return frozenset(document)
-    first = next(read_objects(path), None)
+    first = next(table_rows(path), None)
     if first is None:
         raise DataError("holds no rows", file=path)
     return frozenset(first.value)

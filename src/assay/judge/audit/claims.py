@@ -8,26 +8,45 @@ the training is what is compared.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import hypot
 
 import numpy as np
+from scipy import special
 
-from assay.data.reported.reported_record import Meaning, Reading, Reported, ReportedRun, Verdict
-from assay.data.reported.reported_record import ReportedComparison as Claim
+from assay.data.reported import reported_record
+from assay.data.reported.reported_record import Reported, ReportedRun, Verdict
 from assay.errors import Finding
-from assay.judge.audit.cells import at, cells, compare_means, flaw, items_of
+from assay.judge.audit.arithmetic import at, cells, flaw, items_of
 from assay.judge.binomial import compare_counts
-from assay.judge.confounds import ABSENT, Confound, differences
+from assay.judge.confounds import Confound, differences
 from assay.judge.families import adjust_family
-from assay.judge.verdict import ALPHA, Comparison
+from assay.judge.intervals import Interval
+from assay.judge.power import detectable_from_interval, planned
+from assay.judge.significance import agreeing
+from assay.judge.verdict import ALPHA, Comparison, Figures
 
+Claim = reported_record.ReportedComparison
 DECIDED = ("better", "worse")
 DATA = "data"
 """The setting that names the data a run was trained on."""
-FEWEST_SAME = 4
-"""Figures below which agreement to the last digit in all of them may be chance."""
-FEWEST_MOSTLY_SAME = 8
-"""Figures below which agreement in more than half of them may be chance."""
+SAME = "same_values", "error", 4
+MOSTLY_SAME = "mostly_same_values", "warning", 8
+"""Key, severity, and the figures below which agreement to the last digit in all of them, or in more
+than half of them, may be chance."""
 SHARE_SAME = 0.5
+OPPOSITE: Mapping[str | None, str] = {
+    "better": "worse",
+    "worse": "better",
+    "away": "towards",
+    "towards": "away",
+}
+RISING_MEANS = {
+    **dict.fromkeys(("error rate", "loss", "cost"), "worse"),
+    "score": "better",
+    "distance": "away",
+}
+"""The meaning of a rise. A count and a policy loss measure neither."""
 
 
 def same_value(first: object, second: object) -> bool:
@@ -44,9 +63,6 @@ def settings_of(report: Reported, run: ReportedRun) -> dict[str, object]:
     mentions = [m.settings for m in report.mentions if m.of == run.name]
     places = [*reversed(mentions), run.settings]
     return {key: value for settings in places for key, value in settings.items()}
-
-
-REVERSED: dict[Verdict | None, Verdict] = {"better": "worse", "worse": "better"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,36 +96,28 @@ class RunPair:
         """`run / control`."""
         return f"{self.run.name} / {self.control.name}"
 
-    def claims_of(self, cell: str) -> list[Claim]:
-        """What the report says of a cell alone."""
-        return [claim for claim in self.claims if cell in claim.cells]
-
 
 def pairs(report: Reported) -> list[RunPair]:
     """Every comparison of the report, each once: runs against their control, where all cells of all
     with one control are one family, then those that it claims."""
-    controls = {
-        run.name: report.scoring.control if run.control is None else run.control
-        for run in report.runs
-    }
-    claims = [
-        *(
-            Claim(run=r.name, control=controls[r.name], says=r.says, line=r.line)
-            for r in report.runs
-            if r.says
-        ),
-        *report.comparisons,
+    main = report.scoring.control
+    own = [
+        Claim(
+            run=r.name, control=main if r.control is None else r.control, says=r.says, line=r.line
+        )
+        for r in report.runs
     ]
-    wanted = [(r.name, controls[r.name], "") for r in report.runs if r.scores or r.right]
-    wanted += [(claim.run, claim.control, claim.run) for claim in report.comparisons]
+    scored = [each for each, run in zip(own, report.runs, strict=True) if run.scores or run.right]
+    wanted = [(each, "") for each in scored] + [(each, each.run) for each in report.comparisons]
     families: dict[tuple[str, str], list[tuple[ReportedRun, ReportedRun]]] = {}
     known = set[frozenset[str]]()
-    for *names, alone in wanted:
-        run, control = map(report.run, names)
-        if run is not None and control is not None and run is not control:
-            if not known.issuperset(key := {frozenset(names)}):
-                families.setdefault((control.name, alone), []).append((run, control))
-            known |= key
+    for claim, alone in wanted:
+        run, control = report.run(claim.run), report.run(claim.control)
+        names = frozenset((claim.run, claim.control))
+        if run and control and run is not control and names not in known:
+            families.setdefault((control.name, alone), []).append((run, control))
+            known.add(names)
+    claims = [*(claim for claim in own if claim.says), *report.comparisons]
     return [pair for family in families.values() for pair in _family(report, family, claims)]
 
 
@@ -120,19 +128,20 @@ def _family(
     compared = {run.name: _compare(report, control, run) for run, control in family}
     cells = adjust_family({(n, cell): c for n, of in compared.items() for cell, c in of.items()})
     # Subsets that hold each other have no mean.
-    means = {
-        n: None if report.scoring.nested else compare_means([*c.values()])
-        for n, c in compared.items()
-    }
-    overall = adjust_family({name: mean for name, mean in means.items() if mean is not None})
+    several = {n: [*of.values()] for n, of in compared.items() if len(of) > 1}
+    means = {n: compare_means(of) for n, of in several.items() if not report.scoring.nested}
+    overall = adjust_family(means)
     for run, control in family:
-        about = [c for c in claims if {c.run, c.control} == {run.name, control.name}]
         turned = tuple(
-            c if c.run == run.name else c.model_copy(update={"says": REVERSED.get(c.says, c.says)})
-            for c in about
+            c if c.run == run.name else c.model_copy(update={"says": OPPOSITE.get(c.says, c.says)})
+            for c in claims
+            if {c.run, c.control} == {run.name, control.name}
         )
         vary = next((claim.vary for claim in turned if claim.vary), ())
         before, after = (settings_of(report, each) for each in (control, run))
+        shared = before.keys() & after.keys()
+        apart = {key for key in shared if not same_value(before[key], after[key])}
+        differing = differences(before, after, vary)
         yield RunPair(
             run,
             control,
@@ -140,24 +149,51 @@ def _family(
             overall.get(run.name),
             turned,
             vary or ("training",) * (control.trained != run.trained),
-            tuple(
-                difference
-                for difference in differences(before, after, vary)
-                if ABSENT not in (difference.control, difference.other)
-                and difference.kind != "declared"
-                and not same_value(difference.control, difference.other)
-            ),
+            tuple(d for d in differing if d.path in apart and d.kind != "declared"),
         )
 
 
 def _compare(report: Reported, control: ReportedRun, run: ReportedRun) -> dict[str, Comparison]:
     """The cells of both whose numbers of items are known, as two binomials each."""
-    before, after = cells(report, control), cells(report, run)
+    after = {cell.name: cell for cell in cells(report, run) if cell.items}
     return {
-        name: compare_counts(one.successes, one.items, two.successes, two.items)
-        for name, one in before.items()
-        if one.items and (two := after.get(name)) and two.items
+        one.name: compare_counts(one.successes, one.items, two.successes, two.items)
+        for one in cells(report, control)
+        if one.items and (two := after.get(one.name))
     }
+
+
+def compare_means(comparisons: Sequence[Comparison]) -> Comparison:
+    """The mean over independent cells, each of the same weight.
+
+    The pooled score test of the mean difference, and Newcombe's limits of the cells, their reaches
+    squared and added (Zou and Donner 2008, Statistics in Medicine 27:1693).
+    """
+    scores = np.array([(c.control_score, c.score) for c in comparisons])
+    before, after = map(float, scores.mean(axis=0))
+    difference, count = after - before, len(comparisons)
+
+    def interval_at(level: float) -> Interval:
+        cells = [(c.difference, c.interval_at(level)) for c in comparisons]
+        low = difference - hypot(*(d - i.low for d, i in cells)) / count
+        high = difference + hypot(*(i.high - d for d, i in cells)) / count
+        return Interval(low, high, "Newcombe, reaches squared and added", level)
+
+    middles = scores.mean(axis=1)
+    nulls = middles * (1 - middles) * 2 / np.array([c.items for c in comparisons])
+    error = float(np.sqrt(nulls.sum())) / count
+    p_value = 1.0 if error == 0 else float(2 * special.ndtr(-abs(difference) / error))
+    agreed = agreeing(interval_at, p_value)
+
+    def plan_at(alpha: float) -> tuple[float | None, None]:
+        return detectable_from_interval(agreed(1 - alpha).half_width, 1.0, 1 - alpha), None
+
+    return planned(
+        Figures(before, after, difference, p_value, agreed),
+        plan_at,
+        method="mean of binomials without items: score test, Newcombe limits",
+        items=sum(c.items for c in comparisons),
+    )
 
 
 def not_comparable(report: Reported) -> Iterator[Finding]:
@@ -205,22 +241,17 @@ def same_values(report: Reported) -> Iterator[Finding]:
     Scores of 0 and 100 % do not count as agreement, and equal repeats count as one figure.
     """
     scored = [
-        (run, {name: c.values for name, c in cells(report, run).items() if 0 < c.mean < 1})
+        (run, {cell.name: cell.values for cell in cells(report, run) if 0 < cell.mean < 1})
         for run in report.runs
     ]
-    for index, (first, before) in enumerate(scored):
-        for second, after in scored[index + 1 :]:
-            shared = before.keys() & after.keys()
-            equal = [cell for cell in shared if before[cell] == after[cell]]
-            figures = sum(len(set(before[cell])) for cell in shared)
-            everything = len(equal) == len(shared)
-            fewest = FEWEST_SAME if everything else FEWEST_MOSTLY_SAME
-            if figures < fewest or len(equal) <= SHARE_SAME * len(shared):
-                continue
+    for (first, before), (second, after) in combinations(scored, 2):
+        shared = before.keys() & after.keys()
+        equal = [cell for cell in shared if before[cell] == after[cell]]
+        figures = sum(len(set(before[cell])) for cell in shared)
+        key, severity, fewest = SAME if len(equal) == len(shared) else MOSTLY_SAME
+        if figures >= fewest and len(equal) > SHARE_SAME * len(shared):
             numbers = {"equal": len(equal), "cells": len(shared), "figures": figures}
-            key = "same_values" if everything else "mostly_same_values"
-            about, severity = f"{first.name} / {second.name}", "error" if everything else "warning"
-            yield flaw(key, severity, about, second.line, **numbers)
+            yield flaw(key, severity, f"{first.name} / {second.name}", second.line, **numbers)
 
 
 def never_run(report: Reported) -> Iterator[Finding]:
@@ -239,16 +270,15 @@ def inside_noise(report: Reported) -> Iterator[Finding]:
     difference decides anything; one inside the noise is reported all the same.
     """
     for pair in pairs(report):
-        whole = [claim for claim in pair.claims if not claim.cells]
-        rest = dict(pair.by_cell)
-        for cell, comparison in pair.by_cell.items():
-            if verdict_of(claims := pair.claims_of(cell)):
-                yield from _one(pair, comparison, claims, cell)
-                del rest[cell]
+        whole, rest = [claim for claim in pair.claims if not claim.cells], dict(pair.by_cell)
+        of = {cell: [claim for claim in pair.claims if cell in claim.cells] for cell in rest}
+        for cell, claims in of.items():
+            if verdict_of(claims):
+                yield from _one(pair, rest.pop(cell), claims, cell)
         if len(rest) == 1:
             ((cell, comparison),) = rest.items()
             about = cell if len(pair.by_cell) > 1 else ""
-            yield from _one(pair, comparison, [*pair.claims_of(cell), *whole], about)
+            yield from _one(pair, comparison, [*of[cell], *whole], about)
         elif rest:
             yield _several(pair, rest, whole)
 
@@ -257,23 +287,17 @@ def _one(
     pair: RunPair, comparison: Comparison, claims: Sequence[Claim], cell: str
 ) -> Iterator[Finding]:
     """The flaw, or the note, of a comparison of one cell, unless the report tested it itself."""
-    decided, says = comparison.verdict in DECIDED, verdict_of(claims)
-    if decided and pair.confounded:
-        return
-    if decided and says in (None, "undecided", comparison.verdict):
-        key, severity = comparison.verdict, "note"
-    elif decided:
-        key, severity = "contradicted", "error" if says in DECIDED else "warning"
-    elif says in DECIDED:
-        if any(map(tested, claims)):
-            return
-        key, severity = "inside_noise", "warning"
-    elif says == "same" and comparison.verdict != "equivalent":
-        key, severity = "no_effect_not_shown", "warning"
-    else:
-        key, severity = comparison.verdict, "note"
-    line = claims[0].line if claims else pair.line
-    yield flaw(key, severity, at(pair.name, cell), line, **figures(comparison), says=says or "")
+    verdict, says = comparison.verdict, verdict_of(claims)
+    code, severity, decided = verdict, "note", verdict in DECIDED
+    if decided and says not in (None, "undecided", verdict):
+        code, severity = "contradicted", "error" if says in DECIDED else "warning"
+    elif not decided and says in DECIDED:
+        code, severity = "inside_noise", "warning"
+    elif says == "same" and verdict != "equivalent":
+        code, severity = "no_effect_not_shown", "warning"
+    if not (pair.confounded if decided else code == "inside_noise" and any(map(tested, claims))):
+        line, numbers = claims[0].line if claims else pair.line, figures(comparison)
+        yield flaw(code, severity, at(pair.name, cell), line, **numbers, says=says or "")
 
 
 def _several(pair: RunPair, by_cell: Mapping[str, Comparison], claims: Sequence[Claim]) -> Finding:
@@ -283,7 +307,6 @@ def _several(pair: RunPair, by_cell: Mapping[str, Comparison], claims: Sequence[
     """
     decided = [cell for cell, c in by_cell.items() if c.verdict in DECIDED]
     says = verdict_of(claims)
-    carried = [cell for cell in decided if by_cell[cell].verdict == says]
     least = max(by_cell, key=lambda cell: by_cell[cell].p_value)
     numbers = figures(by_cell[least]) | {
         "cells": len(by_cell),
@@ -294,11 +317,11 @@ def _several(pair: RunPair, by_cell: Mapping[str, Comparison], claims: Sequence[
         "fewest": min(c.items for c in by_cell.values()),
     }
     overall, verdict = pair.overall, pair.overall.verdict if pair.overall else None
-    shown = verdict == says or len(carried) == len(by_cell) or any(map(tested, claims))
+    carried = verdict == says or all(c.verdict == says for c in by_cell.values())
     code, severity = "cells_judged", "note"
-    if overall and says in DECIDED and verdict == REVERSED.get(says) and not pair.confounded:
+    if overall and says in DECIDED and verdict == OPPOSITE[says] and not pair.confounded:
         code, severity, numbers = "contradicted", "error", figures(overall) | {"says": says}
-    elif says in DECIDED and not shown:
+    elif says in DECIDED and not carried and not any(map(tested, claims)):
         code, severity = "cells_inside_noise", "warning"
     elif says == "same" and (decided or verdict != "equivalent"):
         code, severity = "cells_not_the_same", "warning"
@@ -358,24 +381,19 @@ def unpaired(report: Reported) -> Iterator[Finding]:
     drawn = [p for p in pairs(report) if p.by_cell and not any(c.paired for c in p.claims)]
     claims = [claim for claim in report.comparisons if claim.points and not claim.paired]
     if drawn or claims:
-        name = report.scoring.benchmark or report.about
-        yield flaw("unpaired", "note", name, comparisons=len(drawn) + len(claims))
+        yield flaw("unpaired", "note", report.subject, comparisons=len(drawn) + len(claims))
 
 
 def repeats_alike(report: Reported) -> Iterator[Finding]:
     """Repeats that vary far less than samples would: they are not further items."""
-    repeated = [
-        (run.name, cell)
-        for run in report.runs
-        for cell in cells(report, run).values()
-        if len(cell.values) > 1 and cell.items and 0 < cell.mean < 1
-    ]
+    scored = (cell for cell in cells(report) if cell.items and 0 < cell.mean < 1)
+    repeated = [cell for cell in scored if len(cell.values) > 1]
     if not repeated:
         return
-    shares = [np.array([float(v) / cell.scale for v in cell.values]) for _, cell in repeated]
+    shares = [np.array([float(v) / cell.scale for v in cell.values]) for cell in repeated]
     spread = float(np.mean([each.std(ddof=1) for each in shares]))
-    noise = [(cell.mean * (1 - cell.mean) / (cell.items or 1)) ** 0.5 for _, cell in repeated]
-    same = [name for name, cell in repeated if len(cell.values) > 2 and len({*cell.values}) == 1]
+    noise = [(cell.mean * (1 - cell.mean) / cell.items) ** 0.5 for cell in repeated]
+    same = [c.run.name for c in repeated if len(c.values) > 2 and len({*c.values}) == 1]
     if spread < np.mean(noise) / 2:
         numbers = {
             "scores": len(repeated),
@@ -384,8 +402,7 @@ def repeats_alike(report: Reported) -> Iterator[Finding]:
             "error": float(np.mean(noise)) * 100,
             "identical": ", ".join(same) or "–",
         }
-        name = report.scoring.benchmark or report.about
-        yield flaw("repeats_alike", "note", name, **numbers)
+        yield flaw("repeats_alike", "note", report.subject, **numbers)
 
 
 def nested_subsets(report: Reported) -> Iterator[Finding]:
@@ -398,22 +415,6 @@ def nested_subsets(report: Reported) -> Iterator[Finding]:
         yield flaw("nested_subsets", "warning", report.scoring.benchmark, **numbers)
 
 
-RISING_MEANS: dict[Meaning, Reading] = {
-    "score": "better",
-    "error rate": "worse",
-    "loss": "worse",
-    "distance": "away",
-    "cost": "worse",
-}
-OPPOSITE: dict[Reading, Reading] = {
-    "better": "worse",
-    "worse": "better",
-    "away": "towards",
-    "towards": "away",
-}
-"""The meaning of a rise, and its opposite. A policy loss measures neither."""
-
-
 def misread_direction(report: Reported) -> Iterator[Finding]:
     """Conclusions that contradict the direction in which their metric went."""
     for metric in report.metrics:
@@ -421,11 +422,11 @@ def misread_direction(report: Reported) -> Iterator[Finding]:
         if len(shown) < 2 or metric.reads in (None, "stable") or shown[-1] == shown[0]:
             continue
         numbers = {"readings": " → ".join(map(str, shown)), "reads": metric.reads}
-        rising = RISING_MEANS.get(metric.meaning) if metric.meaning else None
-        means = OPPOSITE[rising] if rising and shown[-1] < shown[0] else rising
+        rising = RISING_MEANS.get(metric.meaning or "", "")
+        means = rising if shown[-1] > shown[0] else OPPOSITE.get(rising, "")
         if metric.meaning == "policy loss":
             yield flaw("policy_loss_read", "warning", metric.name, metric.line, **numbers)
-        elif means is not None and metric.reads == OPPOSITE[means]:
+        elif metric.reads == OPPOSITE.get(means):
             key = "distance_misread" if metric.meaning == "distance" else "misread_direction"
             yield flaw(key, "error", metric.name, metric.line, **numbers, means=means)
 
