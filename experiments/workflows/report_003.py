@@ -25,7 +25,7 @@ from assay.data.formats.problem_rows import ENTRY_POINT, PROBLEM_TYPE
 from assay.data.row import Row
 from assay.labs.math.sentences import number
 from assay.labs.workflows.answers import ALTERNATIVES
-from assay.labs.workflows.execution import ABSTAINED, Execution, scored, without_score
+from assay.labs.workflows.execution import Execution, scored
 from assay.labs.workflows.run_program import RunSettings
 from assay.labs.workflows.task import WorkflowsTask, judged_by
 from assay.tasks.judge_reward import JudgeReward
@@ -162,8 +162,8 @@ V2 = Weights(0.65, 0.15, 0.10, 0.05, 0.05)
 
 def weighted(execution: Execution, score: float | None, row: Row, weights: Weights) -> Reward:
     """The weighted sum of the terms, held in [-10, 10]; -10 for a failed program."""
-    if execution.outcome == ABSTAINED or score is None:
-        return without_score(execution, row, LOWEST)
+    if score is None:
+        return scored(execution, row, LOWEST, {"correct": 0.0})
     answer = execution.answer
     parts = {
         "correct": weights.correct * correct(row, answer),
@@ -182,8 +182,8 @@ SCORE_LEVELS = ((1.0, 1.0), (0.7, 0.7), (0.4, 0.4), (0.2, 0.2), (0.0, 0.0))
 
 def levels(execution: Execution, score: float | None, row: Row) -> Reward:
     """The later reward: the level of the score, times 10; 0 for a failed program."""
-    if execution.outcome == ABSTAINED or score is None:
-        return without_score(execution, row, 0.0)
+    if score is None:
+        return scored(execution, row, 0.0, {"correct": 0.0})
     found = next(points for least, points in SCORE_LEVELS if score >= least)
     return scored(execution, row, HIGHEST * found, {"level": found})
 

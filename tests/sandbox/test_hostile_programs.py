@@ -17,18 +17,15 @@ import pytest
 
 from assay.sandbox import isolation
 from assay.sandbox.isolation import candidates
-from assay.sandbox.limits import CallLimits, Limits
-from assay.sandbox.pool import ProgramRun, WorkerPool
+from assay.sandbox.limits import CallLimits, CallOutcome, Limits
+from assay.sandbox.pool import WorkerPool
 from tests.sandbox.hostile_programs import ATTACKS, workflow
 
 ROOT = Path(__file__).parents[2]
 SMALL = Limits(cpu_seconds=20, memory_bytes=512 << 20, file_bytes=4 << 20, processes=8)
 CALLS = CallLimits(calls=32, together=4)
-PARAMETERS = [
-    {"name": name, "kind": "text", "required": True, "default": None}
-    for name in ("input", "instruction")
-]
-OPERATORS = [{"name": "Custom", "attribute": "custom", "parameters": PARAMETERS}]
+PARAMETERS = [{"name": n, "kind": "text", "default": None} for n in ("input", "instruction")]
+OPERATORS = [{"name": "Custom", "parameters": PARAMETERS}]
 HONEST = workflow('return (await self.custom(input=problem, instruction="")) ["response"]')
 
 
@@ -39,15 +36,15 @@ def host(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]
     return {"result": {"response": text}, "usage": {}}
 
 
-def run(pool: WorkerPool, program: str, problem: str, deadline: float = 30.0) -> ProgramRun:
+def run(pool: WorkerPool, program: str, problem: str, deadline: float = 30.0) -> CallOutcome:
     arguments = {"program": program, "problem": problem, "entry_point": "", "operators": OPERATORS}
     return pool.run(arguments, host, deadline)
 
 
-def ending(found: ProgramRun) -> str:
-    if found.outcome.failure:
-        return found.outcome.failure
-    value = found.outcome.value
+def ending(found: CallOutcome) -> str:
+    if found.failure:
+        return found.failure
+    value = found.value
     return f"error {value['error']}" if "error" in value else f"answer {value['answer']}"
 
 

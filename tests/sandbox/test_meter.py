@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from assay.sandbox.call_watch import descendants, tree_cpu_seconds
+from assay.sandbox.call_watch import tree, tree_cpu_seconds
 
 BUSY = "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done"
 
@@ -39,8 +39,8 @@ def test_children_and_their_children_are_found(
     expected = {each.pid for each in family.children(recursive=True)}
     if not listed:
         monkeypatch.setattr(Path, "iterdir", lambda _: iter([Path("/proc/no/task")]))
-    assert {each.pid for each in descendants(family)} == expected and len(expected) == 3
-    assert family.pid in {each.pid for each in descendants(psutil.Process())}
+    assert {each.pid for each in tree(family.pid)[1:]} == expected and len(expected) == 3
+    assert family.pid in {each.pid for each in tree(None)}
 
 
 def test_the_time_of_a_grandchild_counts(family: psutil.Process) -> None:

@@ -16,7 +16,7 @@ from assay.sandbox import isolation, pipes
 from assay.sandbox import pool as pools
 from assay.sandbox.isolation import Mode
 from assay.sandbox.limits import CallLimits, CallOutcome, Limits
-from assay.sandbox.pool import ProgramRun, WorkerPool
+from assay.sandbox.pool import WorkerPool
 from tests.sandbox.test_worker import eventually
 
 SMALL = Limits(cpu_seconds=20, memory_bytes=1 << 30, file_bytes=1 << 20, processes=8)
@@ -33,12 +33,12 @@ def echo(name: str, arguments: Mapping[str, Any], number: int) -> dict[str, Any]
 
 def run(
     pool: WorkerPool, work: str, host: Any = echo, deadline: float = 30.0, **arguments: Any
-) -> ProgramRun:
+) -> CallOutcome:
     return pool.run({"work": work, **arguments}, host, deadline)
 
 
 def value(pool: WorkerPool, work: str, host: Any = echo, **arguments: Any) -> Any:
-    found = run(pool, work, host, **arguments).outcome
+    found = run(pool, work, host, **arguments)
     assert found.failure is None, found
     return found.value
 
@@ -85,7 +85,7 @@ def test_programs_run_under_limits_alone_where_the_user_says_so(tmp_path: Path) 
         assert works(pool)
         assert value(pool, "writes", path=str(left)) == [] and left.exists()
         scratch = Path(pool._workers[0]._scratch)
-        assert run(pool, "asks_and_sleeps", deadline=0.2, names=["a"]).outcome.failure == "deadline"
+        assert run(pool, "asks_and_sleeps", deadline=0.2, names=["a"]).failure == "deadline"
         assert works(pool) and not list(scratch.iterdir())
     assert not scratch.exists()
 
@@ -100,16 +100,23 @@ def test_calls_made_together_are_open_together_up_to_the_limit_and_the_others_wa
         return echo(name, arguments, number)
 
     assert len(value(pool, "gather", host, names=["a"] * 2 * CALLS.together)) == 8
-    assert run(pool, "gather", names=["a"] * 9).outcome == CallOutcome(
+    assert run(pool, "gather", names=["a"] * 9) == CallOutcome(
         failure="calls", why="more than 8 calls"
     )
+
+
+def test_much_that_is_said_both_ways_at_once_blocks_nobody() -> None:
+    names, reply = ["x" * 200_000] * 16, {"text": "y" * 900_000}
+    with WorkerPool(SERVE, 1, SMALL, MODES[-1], calls=CallLimits()) as pool:
+        for _ in range(5):
+            assert value(pool, "asks_and_leaves", lambda *_: reply, names=names) == "left 16"
 
 
 def test_a_program_that_opens_more_calls_at_once_than_it_may_is_ended(pool: WorkerPool) -> None:
     names = ["a"] * (CALLS.together + 1)
     over = threading.Event()
     found = run(pool, "gather_unbounded", lambda *_: {"on": over.wait(1.0)}, names=names)
-    assert found.outcome == CallOutcome(failure="calls", why="more than 4 calls open at once")
+    assert found == CallOutcome(failure="calls", why="more than 4 calls open at once")
     assert works(pool)
 
 
@@ -120,23 +127,21 @@ def test_the_clock_stands_still_while_a_program_waits_for_the_lab(pool: WorkerPo
 
     assert works(pool)
     found = run(pool, "chain", host, 2.0, names=["a", "b"])
-    assert found.outcome == CallOutcome([{}, {}])
-    assert found.own_seconds < 2.0 < 2.4 < found.seconds
+    assert found == CallOutcome([{}, {}])
 
 
 def test_computing_behind_an_open_call_is_the_programs_own_time(pool: WorkerPool) -> None:
     assert works(pool)
     answer = threading.Event()
     found = run(pool, "burns_behind_a_call", lambda *_: {"on": answer.wait(5.0)}, 0.3, names=["a"])
-    assert found.outcome == CallOutcome(failure="deadline", why="still running at its deadline")
-    assert found.own_seconds >= 0.3
+    assert found == CallOutcome(failure="deadline", why="still running at its deadline")
 
 
 def test_a_second_limit_counts_the_time_of_the_lab_too(pool: WorkerPool) -> None:
     assert works(pool)
     arguments = {"work": "chain", "names": ["a"]}
     found = pool.run(arguments, lambda *_: {"on": time.sleep(0.6)}, 30.0, longest=0.2)
-    assert found.outcome.why == "still running after 0.2 seconds in all"
+    assert found.why == "still running after 0.2 seconds in all"
     assert works(pool)
 
 
@@ -188,9 +193,9 @@ def test_what_is_too_long_or_no_json_raises_where_the_program_asks(pool: WorkerP
     assert value(pool, "refused", lambda *_: large, arguments={}) == why
     for wrong in (10**30, "\ud800"):
         assert value(pool, "refused", arguments={"n": wrong}).startswith("ValueError: ")
-    found = run(pool, "refused", arguments={"text": "x" * 10_000}).outcome
+    found = run(pool, "refused", arguments={"text": "x" * 10_000})
     assert found == CallOutcome(failure="calls", why="a call over 10000 bytes")
-    found = run(pool, "not_a_number").outcome
+    found = run(pool, "not_a_number")
     assert found.failure == "exception" and "JSON" in found.why
 
 
@@ -235,7 +240,7 @@ def test_a_worker_that_died_before_it_asked_is_replaced_and_one_that_asked_is_no
     supervisor(pool).kill()
     assert works(pool)
     found = run(pool, "chain", host, names=["a", "b"])
-    assert found.outcome == CallOutcome(failure="crash", why="the worker process died")
+    assert found == CallOutcome(failure="crash", why="the worker process died")
     assert asked == ["a"]
     assert works(pool)
 
@@ -248,7 +253,7 @@ def test_a_supervisor_that_is_silent_is_killed_with_all_it_started(
     stopped = supervisor(pool)
     stopped.send_signal(signal.SIGSTOP)
     found = run(pool, "chain", deadline=0.2, names=[])
-    assert found.outcome.why == "the worker gave no answer and was killed"
+    assert found.why == "the worker gave no answer and was killed"
     assert eventually(lambda: not stopped.is_running())
     monkeypatch.undo()
     assert works(pool)
@@ -260,7 +265,7 @@ def test_a_reply_without_the_nonce_is_believed_by_nobody(
     assert works(pool)
     real = pipes.signed
     monkeypatch.setattr(pipes, "signed", lambda nonce, line: real(bytes(16), line))
-    found = run(pool, "chain", names=[]).outcome
+    found = run(pool, "chain", names=[])
     assert found == CallOutcome(failure="crash", why="the reply is not the supervisor's")
     monkeypatch.undo()
     assert works(pool)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from assay.sandbox.isolation import enter_private_call, enter_private_root
 from assay.sandbox.limits import CallLimits, Limits, system_call_filter
-from assay.sandbox.pipes import ANSWER, CALL, LineReader, checked_line, encode_line, write_all
+from assay.sandbox.pipes import ANSWER, CALL, checked_line, encode_line, write_all
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
-PRIVATE_SCRATCH = "/tmp/call"
 OTHER_PROCESSES = 2
 """Processes of a user namespace that are not the call's: the supervisor and `unshare`."""
 
@@ -78,7 +77,7 @@ def enter_call(
     os.closerange(3 + len(kept), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     if privacy is not None:
         enter_private_call(privacy.user, privacy.visible)
-        scratch = PRIVATE_SCRATCH
+        scratch = "/tmp/call"
         Path(scratch).mkdir(mode=0o700)
     # After the change of user, which takes it back.
     process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -139,7 +138,7 @@ class CallQueue:
 
     def __init__(self, speak: int, hear: int, limits: CallLimits):
         """`speak` is the descriptor to write to, `hear` the one to read."""
-        self._speak, self._replies, self._limits = speak, LineReader(hear), limits
+        self._speak, self._hear, self._limits = speak, hear, limits
         self._lock = threading.Lock()
         self._asked = 0
         self._open: dict[int, Future[dict[str, Any]]] = {}
@@ -180,15 +179,14 @@ class CallQueue:
             self._asked += 1
 
     def _listen(self) -> None:
-        while self._replies.fill():
-            while line := self._replies.take_line():
-                message = json.loads(line)
-                with self._lock:
-                    answer = self._open.pop(message["id"])
-                    self._send()
-                # The loop of one that nobody waits for any more may be closed.
-                with suppress(RuntimeError):
-                    answer.get_loop().call_soon_threadsafe(settle, answer, message)
+        for line in os.fdopen(self._hear, "rb"):
+            message = json.loads(line)
+            with self._lock:
+                answer = self._open.pop(message["id"])
+                self._send()
+            # The loop of one that nobody waits for any more may be closed.
+            with suppress(RuntimeError):
+                answer.get_loop().call_soon_threadsafe(settle, answer, message)
 
 
 def settle(answer: "Future[dict[str, Any]]", message: Mapping[str, Any]) -> None:

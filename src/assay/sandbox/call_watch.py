@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
@@ -22,39 +23,36 @@ NO_FILE = ("/dev/zero", "/memfd:", "/SYSV")
 """How the kernel names shared memory that has no file."""
 
 
-def failure(kind: str, why: str) -> bytes:
-    """The supervisor's line about a call without a value."""
-    return VERDICT + encode_line({"failure": kind, "why": why})
+class CallOver(Exception):
+    """A call is over; the argument is the line that the lab is told."""
 
 
-def over_limits(limits: Limits, own: int) -> bytes:
-    """The reply for a call whose processes are too many, or take too much memory or CPU time
-    together; else b"". `own` is what the supervisor holds, which they share until they write to
-    it."""
+def over(kind: str, why: str) -> NoReturn:
+    """Ends a call without a value."""
+    raise CallOver(VERDICT + encode_line({"failure": kind, "why": why}))
+
+
+def check_limits(limits: Limits, own: int) -> None:
+    """Ends a call whose processes are too many, or take too much memory or CPU time together. `own`
+    is what the supervisor holds, which they share until they write to it."""
     processes = psutil.Process().children(recursive=True)
     if len(processes) > limits.processes:
-        return failure("processes", f"more than {limits.processes} processes")
+        over("processes", f"more than {limits.processes} processes")
     private = sum(max(0, held(process.pid) - own) for process in processes)
     if private + shared_memory(processes) + in_private_folders(processes) > limits.memory_bytes:
-        return failure("memory", "over the memory limit with all its processes")
-    if group_cpu_seconds(processes) > limits.cpu_seconds:
-        return failure("cpu", "over the limit of CPU time")
-    return b""
+        over("memory", "over the memory limit with all its processes")
+    if cpu_seconds(processes) > limits.cpu_seconds:
+        over("cpu", "over the limit of CPU time")
 
 
-def group_cpu_seconds(processes: Iterable[psutil.Process]) -> float:
-    """CPU time of processes together, to a hundredth of a second."""
-    return sum(map(cpu_seconds, processes))
-
-
-def cpu_seconds(process: psutil.Process) -> float:
-    """CPU time of a process and of those children of it that it waited for; 0 of one that is
-    gone."""
-    try:
-        times = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return sum(times[:4])
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """CPU time of processes together, and of those children of theirs that they waited for, to a
+    hundredth of a second; 0 of one that is gone."""
+    total = 0.0
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:4])
+    return total
 
 
 def shared_memory(processes: Sequence[psutil.Process]) -> int:
@@ -118,17 +116,11 @@ def in_private_folders(processes: Sequence[psutil.Process]) -> int:
     for process in processes:
         # Gone, or on its way into its own folders.
         with contextlib.suppress(OSError):
-            return sum(used(f"/proc/{process.pid}/root", each) for each in PRIVATE_FOLDERS)
+            root = f"/proc/{process.pid}/root"
+            own = [(Path(root + each), Path(each)) for each in PRIVATE_FOLDERS]
+            used = [os.statvfs(a) for a, b in own if a.stat().st_dev != b.stat().st_dev]
+            return sum((each.f_blocks - each.f_bfree) * each.f_frsize for each in used)
     return 0
-
-
-def used(root: str, folder: str) -> int:
-    """Bytes in the file system of a folder as a process sees it whose root is `root`; 0 where it is
-    the supervisor's. Raises OSError."""
-    if Path(root + folder).stat().st_dev == Path(folder).stat().st_dev:
-        return 0
-    usage = os.statvfs(root + folder)
-    return (usage.f_blocks - usage.f_bfree) * usage.f_frsize
 
 
 def ended(process: int) -> bool:
@@ -136,16 +128,16 @@ def ended(process: int) -> bool:
     return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
 
 
-def ended_without_answer(process: int) -> bytes:
-    """The reply for a call `process` that closed its pipe, or ended, before it answered."""
+def end_without_answer(process: int) -> NoReturn:
+    """Ends a call `process` that closed its pipe, or ended, before it answered."""
     os.kill(process, signal.SIGKILL)
     status = os.waitpid(process, 0)[1]
     if not os.WIFSIGNALED(status):
-        return failure("crash", f"ended with exit code {os.waitstatus_to_exitcode(status)}")
+        over("crash", f"ended with exit code {os.waitstatus_to_exitcode(status)}")
     number = os.WTERMSIG(status)
     if number == signal.SIGXCPU:
-        return failure("cpu", "over the limit of CPU time")
-    return failure("crash", f"killed by signal {number}: {signal.strsignal(number)}")
+        over("cpu", "over the limit of CPU time")
+    over("crash", f"killed by signal {number}: {signal.strsignal(number)}")
 
 
 def end_all() -> None:
@@ -183,35 +175,30 @@ METER_SECONDS = 1.0
 def tree_cpu_seconds(process: int | None = None) -> float:
     """CPU seconds of a process, or of this one, and of all that it started; of those that have
     ended where they were waited for. 0 of one that is gone."""
-    try:
-        top = psutil.Process(process)
-        return group_cpu_seconds([top, *descendants(top)])
-    except psutil.NoSuchProcess:
-        return 0.0
+    return cpu_seconds(tree(process))
 
 
 def started_memory(process: int | None = None) -> int:
     """Bytes that all that a process, or this one, started holds; what they share counts once."""
-    try:
-        below = descendants(psutil.Process(process))
-    except psutil.NoSuchProcess:
-        return 0
-    return sum(kilobytes(each.pid, "smaps_rollup", "Pss") or held(each.pid) for each in below)
+    started = [each.pid for each in tree(process)[1:]]
+    return sum(kilobytes(pid, "smaps_rollup", "Pss") or held(pid) for pid in started)
 
 
-def descendants(top: psutil.Process) -> list[psutil.Process]:
-    """All that a process started. Linux lists the children of each thread; where it does not, or
-    one ends meanwhile, all processes of the machine are looked through: ten times the time.
-
-    Raises psutil.NoSuchProcess."""
-    pids = [top.pid]
-    try:
-        for process in pids:
-            for thread in Path(f"/proc/{process}/task").iterdir():
-                pids += map(int, (thread / "children").read_text().split())
-        return [psutil.Process(process) for process in pids[1:]]
-    except (OSError, psutil.NoSuchProcess):
-        return top.children(recursive=True)
+def tree(process: int | None) -> list[psutil.Process]:
+    """A process, or this one, and all that it started; none of one that is gone. Linux lists the
+    children of each thread; where it does not, or one ends meanwhile, all processes of the machine
+    are looked through: ten times the time."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        top = psutil.Process(process)
+        pids = [top.pid]
+        try:
+            for pid in pids:
+                for thread in Path(f"/proc/{pid}/task").iterdir():
+                    pids += map(int, (thread / "children").read_text().split())
+            return [*map(psutil.Process, pids)]
+        except (OSError, psutil.NoSuchProcess):
+            return [top, *top.children(recursive=True)]
+    return []
 
 
 @dataclass

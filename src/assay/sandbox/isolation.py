@@ -264,7 +264,8 @@ def enter_private_call(user: int, visible: Sequence[str]) -> None:
     when the kernel refuses a step.
     """
     _check(_libc.unshare(CLONE_NEWNS | CLONE_NEWIPC), "unshare")
-    kept = _open_outermost([path for path in visible if _is_private(path)])
+    inside = (p for p in visible if any(Path(p).is_relative_to(f) for f in PRIVATE_FOLDERS))
+    kept = _open_outermost([*inside])
     for folder in PRIVATE_FOLDERS:
         _mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, PRIVATE_SIZE)
     for path, descriptor in kept.items():
@@ -279,10 +280,6 @@ def enter_private_call(user: int, visible: Sequence[str]) -> None:
         os.setresuid(user, user, user)
     header, nothing = struct.pack("=Ii", CAPABILITY_VERSION_3, 0), bytes(24)
     _check(_libc.capset(header, nothing), "capset")
-
-
-def _is_private(path: str) -> bool:
-    return any(Path(path).is_relative_to(folder) for folder in PRIVATE_FOLDERS)
 
 
 def _open_outermost(paths: Sequence[str]) -> dict[str, int]:

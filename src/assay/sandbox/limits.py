@@ -33,9 +33,6 @@ out of address space; out of CPU time; too many processes; an answer over the si
 program that asks the lab: too many or too large calls; abuse of the pipe on which it asks. Rewards
 add: a program that a model wrote raised; a completion that is too long to be looked at."""
 
-OF_A_CALL: tuple[FailureKind, ...] = ("exception", "memory")
-"""The failures that called code reports itself; all others are its supervisor's to tell."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -21,10 +21,9 @@ import select
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from assay.sandbox.limits import OF_A_CALL, CallOutcome
+from assay.sandbox.limits import CallOutcome
 
 NONCE_BYTES = 16
 REQUEST = struct.Struct("!ddI")
@@ -44,27 +43,17 @@ class LineReader:
 
     def read_line(self, until: float) -> bytes | None:
         """The next line; b"" at the end of the stream; None at `until` (`time.monotonic`)."""
-        while (line := self.take_line()) is None:
+        while b"\n" not in self._buffer:
             wait = until - time.monotonic()
             if wait <= 0 or not wait_ready([self.descriptor], wait):
                 return None
-            if not self.fill():
+            chunk = os.read(self.descriptor, 1 << 16)
+            if not chunk:
                 return b""
-        return line
-
-    def take_line(self) -> bytes | None:
-        """The next line of what has been read; None where there is no whole one."""
-        if b"\n" not in self._buffer:
-            return None
+            self._buffer += chunk
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer = bytearray(rest)
         return line
-
-    def fill(self) -> bool:
-        """Reads what there is, waiting for it; whether the stream goes on."""
-        chunk = os.read(self.descriptor, 1 << 16)
-        self._buffer += chunk
-        return bool(chunk)
 
 
 def read_exactly(descriptor: int, count: int) -> bytearray | None:
@@ -118,17 +107,9 @@ MOST_DEPTH = 32
 MOST_NUMBER = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class PipeRequest:
-    """What a program asks the lab."""
-
-    number: int
-    name: str
-    arguments: dict[str, Any]
-
-
-def read_call(line: bytes, number: int) -> PipeRequest:
-    """The call on a line, whose number has to be `number`. Raises ValueError."""
+def read_call(line: bytes, number: int) -> tuple[str, dict[str, Any]]:
+    """The name and arguments of the call on a line, whose number has to be `number`. Raises
+    ValueError."""
     message = read_json(line)
     if not isinstance(message, dict) or set(message) != {"id", "name", "arguments"}:
         raise ValueError("a call has an id, a name and arguments")
@@ -136,17 +117,18 @@ def read_call(line: bytes, number: int) -> PipeRequest:
         raise ValueError(f"the call's id is not {number}, the next one")
     if not isinstance(message["name"], str) or not isinstance(message["arguments"], dict):
         raise ValueError("a call's name is text, its arguments are an object")
-    return PipeRequest(number, message["name"], message["arguments"])
+    return message["name"], message["arguments"]
 
 
-def read_answer(line: bytes) -> CallOutcome:
-    """What called code says of itself: a value, or that it raised. Raises ValueError."""
-    message = read_json(line)
+def read_answer(line: bytes, checked: bool = True) -> CallOutcome:
+    """What called code says of itself: a value, or that it raised. Raises ValueError, and
+    RecursionError where the value is not `checked`."""
+    message = read_json(line) if checked else json.loads(line)
     if not isinstance(message, dict):
         raise ValueError("an answer is an object")
     if set(message) == {"value"}:
         return CallOutcome(message["value"])
-    if set(message) != {"failure", "why"} or message["failure"] not in OF_A_CALL:
+    if set(message) != {"failure", "why"} or message["failure"] not in ("exception", "memory"):
         raise ValueError("an answer is a value, or an exception")
     if not isinstance(message["why"], str):
         raise ValueError("a reason is text")

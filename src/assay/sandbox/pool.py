@@ -30,7 +30,8 @@ Of programs besides
 - The lab believes nothing it says: lengths and numbers are limited by the supervisor, and every
   line is checked here before anything is made of it. Abuse is the failure "protocol" or "calls" of
   this program; it cannot answer for another, nor say for the supervisor how it ended.
-- One thread reads and writes the pipes of a worker; what hosts do late reaches no other program.
+- One thread reads what a worker says, the hosts' write to it in turn; what they do late reaches no
+  other program.
 - A program's deadline counts its own time: while it waits for an answer, its CPU time alone.
 - What `host` does is not limited here: `run` returns when the last question has ended.
 
@@ -53,17 +54,17 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any, Self
 
 import psutil
 
 from assay.errors import RunFailure
 from assay.sandbox import pipes
+from assay.sandbox.call_watch import tree
 from assay.sandbox.isolation import (
     Mode,
     installed_paths,
@@ -71,7 +72,7 @@ from assay.sandbox.isolation import (
     python_command,
     visible_paths,
 )
-from assay.sandbox.limits import OF_A_CALL, CallLimits, CallOutcome, Limits
+from assay.sandbox.limits import CallLimits, CallOutcome, Limits
 
 START_SECONDS = 120.0
 """For starting Python and importing the function's module on a busy machine."""
@@ -100,180 +101,113 @@ class Closing:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramRun:
-    """What became of one call."""
-
-    outcome: CallOutcome
-    own_seconds: float = 0.0
-    """Seconds of its own, as its deadline counts them."""
-    seconds: float = 0.0
-    """Wall time, the answers of the lab included."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallService:
-    """What calls of a worker that ask may ask, and who answers."""
-
-    limits: CallLimits
-    threads: ThreadPoolExecutor
-    """Run the host."""
-    wake: int
-    waker: int
-    """A pipe that wakes who waits for answers."""
-
-
 class CallConversation:
     """What is said of one call, from its request to the end of the last answer."""
 
-    def __init__(
-        self,
-        replies: pipes.LineReader,
-        requests: int,
-        mark: bytes,
-        asking: CallService | None,
-        host: Host | None,
-    ):
+    def __init__(self, worker: "Worker", requests: int, mark: bytes, host: Host | None):
         """`mark` stands before what the supervisor says."""
-        self._replies, self._requests, self._mark = replies, requests, mark
-        self._asking, self._host = asking, host
-        self._answered: SimpleQueue[bytes | BaseException] = SimpleQueue()
-        self._outgoing = bytearray()
+        self._worker, self._requests, self._mark, self._host = worker, requests, mark, host
+        self._turn = threading.Lock()
+        """Whoever has it may write to the supervisor, and may wait until that reads: who reads what
+        it says never asks for it."""
+        self._counted = threading.Condition()
         self.count = self._open = 0
+        self._last = time.monotonic()
+        """When the supervisor said something, or was told."""
         self.error: BaseException | None = None
         """What the host raised first."""
-        self._stopped = False
+        self._over = False
         self._fault: CallOutcome | None = None
 
-    def begin(self, request: bytes) -> None:
-        """Sends the request; a worker that is dead is heard as the end of its replies."""
-        os.set_blocking(self._requests, True)
-        with contextlib.suppress(BrokenPipeError):
-            pipes.write_all(self._requests, request)
-        os.set_blocking(self._requests, False)
-
-    def listen(self, silence: float, longest: float) -> ProgramRun | None:
-        """How the program ended; None where the worker died.
+    def heard(self, silence: float, longest: float) -> CallOutcome | None:
+        """How the call ended; None where the worker died.
 
         `silence` is how many seconds the supervisor may say nothing while no call is open,
-        `longest` how many in all. Does not return before the host has.
+        `longest` how many in all. Writes nothing: the supervisor may wait to be heard.
         """
-        verdict = self._heard(silence, time.monotonic() + longest)
-        while self._open:
-            self._collect(self._answered.get())
-        self._stop()
-        return verdict
-
-    def end(self) -> None:
-        """Tells a worker that lives that the conversation is over."""
-        os.set_blocking(self._requests, True)
-        # A worker that is dead by now is found so by the next program.
-        with contextlib.suppress(BrokenPipeError):
-            pipes.write_all(self._requests, self._outgoing)
-
-    def _heard(self, silence: float, at_most: float) -> ProgramRun | None:
-        replies = self._replies
-        wake = [self._asking.wake] if self._asking else []
-        heard = time.monotonic()
+        at_most = time.monotonic() + longest
         while True:
-            writable = [self._requests] if self._outgoing else []
-            left = min(at_most, heard + silence) - time.monotonic()
-            ready = pipes.wait_ready([replies.descriptor, *wake], min(left, 1.0), writable)
+            line = self._worker.replies.read_line(min(at_most, self._last + silence))
             now = time.monotonic()
-            heard = now if ready or self._open else heard
-            if now >= min(at_most, heard + silence):
-                return ProgramRun(SILENT)
-            if wake and wake[0] in ready:
-                os.read(wake[0], 1 << 16)
-                while not self._answered.empty():
-                    self._collect(self._answered.get())
-            if self._requests in ready and not self._send():
+            silent = now >= self._last + silence and not self._open
+            if line is None and (now >= at_most or silent):
+                return SILENT
+            self._last = now
+            if line == b"":
                 return None
-            if replies.descriptor in ready:
-                if not replies.fill():
-                    return None
-                if verdict := self._hear():
-                    return verdict
+            if line is not None and not line.startswith(self._mark):
+                return FORGED
+            message = (line or b"")[len(self._mark) :]
+            if message[:1] == pipes.CALL:
+                self._take(message[1:])
+            elif message:
+                return self._fault or self._outcome(message)
 
-    def _hear(self) -> ProgramRun | None:
-        while (line := self._replies.take_line()) is not None:
-            if not line.startswith(self._mark):
-                return ProgramRun(FORGED)
-            message = line[len(self._mark) :]
-            if message[:1] != pipes.CALL:
-                seconds, _, last = message.partition(b" ")
-                return ProgramRun(self._fault or self._outcome(last), float(seconds))
-            self._take(message[1:])
-        return None
+    def finish(self) -> None:
+        """Tells the supervisor, once the host has answered all, that the conversation is over."""
+        with self._counted:
+            self._counted.wait_for(lambda: not self._open)
+        self._tell(b"")
+
+    def leave(self) -> None:
+        """Nothing more is written. Of a worker that is dead, for who writes has the turn."""
+        with self._turn:
+            self._over = True
 
     def _take(self, line: bytes) -> None:
         """Has the host answer a call, or ends a program whose line is none."""
-        if self._stopped:
+        if self._over or self._fault:
             return
+        assert self._worker.threads
         try:
             call = pipes.read_call(line, self.count)
         except ValueError as bad:
             self._fault = CallOutcome(failure="protocol", why=str(bad))
-            self._stop()
+            self._worker.threads.submit(self._tell, b"")
             return
+        with self._counted:
+            self._open += 1
+        self._worker.threads.submit(self._ask, self.count, *call)
         self.count += 1
-        self._open += 1
-        assert self._asking
-        self._asking.threads.submit(self._ask, call, self._asking)
 
-    def _ask(self, call: pipes.PipeRequest, asking: CallService) -> None:
+    def _ask(self, number: int, name: str, arguments: Mapping[str, Any]) -> None:
         """In a thread of its own."""
-        assert self._host
+        assert self._host and self._worker.calls
         try:
-            reply = dict(self._host(call.name, call.arguments, call.number))
-            line = pipes.encode_line({"id": call.number, "reply": reply}, finite=True)
-            if len(line) > asking.limits.reply_bytes:
-                why = f"the answer is over {asking.limits.reply_bytes} bytes"
-                line = pipes.encode_line({"id": call.number, "refused": why})
-            self._answered.put(line)
+            reply = dict(self._host(name, arguments, number))
+            line = pipes.encode_line({"id": number, "reply": reply}, finite=True)
+            if len(line) > self._worker.calls.reply_bytes:
+                why = f"the answer is over {self._worker.calls.reply_bytes} bytes"
+                line = pipes.encode_line({"id": number, "refused": why})
         except BaseException as error:  # also what ends a thread, which would wait for ever else
-            self._answered.put(error)
-        os.write(asking.waker, b".")
+            line = b""
+            with self._counted:
+                self.error = self.error or error
+        self._tell(line)
+        with self._counted:
+            self._open, self._last = self._open - 1, time.monotonic()
+            self._counted.notify()
 
-    def _collect(self, answer: bytes | BaseException) -> None:
-        self._open -= 1
-        if isinstance(answer, BaseException):
-            self.error = self.error or answer
-            self._stop()
-        elif not self._stopped:
-            self._outgoing += pipes.FRAME.pack(len(answer)) + answer
-
-    def _stop(self) -> None:
-        if not self._stopped:
-            self._outgoing += pipes.FRAME.pack(0)
-            self._stopped = True
-
-    def _send(self) -> bool:
-        """Writes what the pipe takes; whether there is a worker to read it."""
-        try:
-            done = os.write(self._requests, self._outgoing)
-        except BrokenPipeError:
-            return False
-        del self._outgoing[:done]
-        return True
+    def _tell(self, line: bytes) -> None:
+        """Sends a frame; an empty one ends the conversation."""
+        with self._turn:
+            # A worker that is dead is heard as the end of its replies.
+            if not self._over:
+                with contextlib.suppress(BrokenPipeError):
+                    pipes.write_all(self._requests, pipes.FRAME.pack(len(line)) + line)
+            self._over = self._over or not line
 
     def _outcome(self, last: bytes) -> CallOutcome:
         """What the last line says: the supervisor's word, or the called code's about itself."""
         if last[:1] != pipes.ANSWER:
             return CallOutcome(**json.loads(last[1:]))
-        if self._asking:
-            try:
-                return pipes.read_answer(last[1:])
-            except ValueError as bad:
-                return CallOutcome(failure="protocol", why=str(bad))
         try:
-            outcome = CallOutcome(**json.loads(last[1:]))
-        except (ValueError, TypeError, RecursionError):
-            outcome = None
-        if outcome is None or outcome.failure not in (None, *OF_A_CALL):
+            return pipes.read_answer(last[1:], checked=self._worker.calls is not None)
+        except (ValueError, RecursionError) as bad:
+            if self._worker.calls:
+                return CallOutcome(failure="protocol", why=str(bad))
             # The called code wrote to the answer pipe itself.
             return CallOutcome(failure="crash", why="the answer is not in the worker's form")
-        return outcome
 
 
 class Worker(Closing):
@@ -289,12 +223,14 @@ class Worker(Closing):
         limits: Limits | None = None,
         isolation: Mode = "limits-only",
         folders: Sequence[str] = (),
-        asking: CallService | None = None,
+        calls: CallLimits | None = None,
+        threads: ThreadPoolExecutor | None = None,
     ):
         """`function` is "package.module:function", or "package.module:maker:text" for what
         `maker(text)` returns, called once; its module may import from `folders` too, which can be
-        read in namespaces as well. With `asking` calls are programs. Raises RunFailure."""
-        self.function, self.folders, self.asking = function, folders, asking
+        read in namespaces as well. With `calls` its calls are programs, whose hosts run in
+        `threads`. Raises RunFailure."""
+        self.function, self.folders, self.calls, self.threads = function, folders, calls, threads
         self.limits = limits or Limits()
         self._isolation = isolation_for(isolation)
         self._process: subprocess.Popen[bytes] | None = None
@@ -306,49 +242,55 @@ class Worker(Closing):
         Raises RunFailure when the worker itself cannot start, and TypeError when the
         arguments are not JSON: neither says anything about the call.
         """
-        return self.run(pipes.encode_line(arguments), deadline, deadline).outcome
+        return self.run(pipes.encode_line(arguments), deadline, deadline)
 
     def run(
         self, arguments: bytes, deadline: float, longest: float, host: Host | None = None
-    ) -> ProgramRun:
+    ) -> CallOutcome:
         """One call with arguments as JSON; see `WorkerPool.run`."""
         request = pipes.REQUEST.pack(deadline, longest, len(arguments)) + arguments
-        start = time.monotonic()
         # One that dies before it asked was killed from outside, or by the call, or died as it
         # started: a second try shows which.
-        ended = self._converse(request, deadline, longest, host)
-        ended = ended or self._converse(request, deadline, longest, host) or ProgramRun(DIED)
-        return dataclasses.replace(ended, seconds=time.monotonic() - start)
+        tries = (self._converse(request, deadline, longest, host) for _ in range(2))
+        return next(filter(None, tries), DIED)
 
     def _converse(
         self, request: bytes, deadline: float, longest: float, host: Host | None
-    ) -> ProgramRun | None:
+    ) -> CallOutcome | None:
         """How the call ended; None where its worker died before it asked anything. Raises what
         the host raises."""
+        conversation = None
         try:
             if self._process is None or self._process.poll() is not None:
                 self.close()
                 if not self._start():
-                    self.kill()
+                    self.close()
                     return None
             assert self._process and self._process.stdin
             nonce, requests = os.urandom(pipes.NONCE_BYTES), self._process.stdin.fileno()
-            mark = pipes.signed(nonce, b"")
-            conversation = CallConversation(self._replies, requests, mark, self.asking, host)
-            conversation.begin(nonce + request)
-            verdict = conversation.listen(deadline + GRACE_SECONDS, longest + GRACE_SECONDS)
+            conversation = CallConversation(self, requests, pipes.signed(nonce, b""), host)
+            # A worker that is dead is heard as the end of its replies.
+            with contextlib.suppress(BrokenPipeError):
+                pipes.write_all(requests, nonce + request)
+            verdict = conversation.heard(deadline + GRACE_SECONDS, longest + GRACE_SECONDS)
+            dead = verdict in (None, SILENT, FORGED)
+            if dead:
+                _kill_tree(self._process)
+            conversation.finish()
+            if dead:
+                self.close()
         except BaseException:
             # After an interruption what is open would be taken for the next call's.
-            self.kill()
+            if self._process is not None:
+                _kill_tree(self._process)
+            if conversation is not None:
+                conversation.leave()
+            self.close()
             raise
-        if verdict is None or verdict.outcome in (SILENT, FORGED):
-            self.kill()
-        else:
-            conversation.end()
         if conversation.error is not None:
             raise conversation.error
         if verdict is None and conversation.count:
-            return ProgramRun(DIED)
+            return DIED
         return verdict
 
     def close(self) -> None:
@@ -366,22 +308,16 @@ class Worker(Closing):
         # The supervisor deletes it when it can; a killed one cannot.
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def kill(self) -> None:
-        """As `close`, without waiting for what the worker does."""
-        if self._process is not None:
-            _kill_tree(self._process)
-        self.close()
-
     def _setup(self, private: bool) -> dict[str, Any]:
         """What the supervisor is told."""
         packages = None
-        if self.asking:
+        if self.calls:
             packages = ["assay", self.function.split(":")[0].split(".")[0]]
         hidden, shown = installed_paths(packages) if private and packages else ([], [])
         return {
             "function": self.function,
             "limits": dataclasses.asdict(self.limits),
-            "calls": dataclasses.asdict(self.asking.limits) if self.asking else None,
+            "calls": dataclasses.asdict(self.calls) if self.calls else None,
             "scratch": self._scratch,
             "visible": visible_paths(self.folders, packages) if private else [],
             "hidden": hidden,
@@ -408,8 +344,8 @@ class Worker(Closing):
             start_new_session=True,
         )
         assert self._process.stdout
-        self._replies = pipes.LineReader(self._process.stdout.fileno())
-        line = self._replies.read_line(time.monotonic() + START_SECONDS)
+        self.replies = pipes.LineReader(self._process.stdout.fileno())
+        line = self.replies.read_line(time.monotonic() + START_SECONDS)
         if line is None:
             raise RunFailure(f"the worker for {self.function} did not start")
         ready = json.loads(line) if line else {"ready": True}
@@ -420,9 +356,7 @@ class Worker(Closing):
 
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
     """SIGKILLs a worker that no longer answers, with its descendants, and reaps it."""
-    descendants, groups = [], {process.pid}
-    with contextlib.suppress(psutil.NoSuchProcess):
-        descendants = psutil.Process(process.pid).children(recursive=True)
+    descendants, groups = tree(process.pid)[1:], {process.pid}
     for descendant in descendants:
         with contextlib.suppress(ProcessLookupError):
             groups.add(os.getpgid(descendant.pid))
@@ -454,10 +388,11 @@ class WorkerPool(Closing):
         """`function` and `folders` as `Worker` has them; with `calls` the calls are programs, each
         with these limits. Raises RunFailure."""
         self._asks = calls is not None
-        # Of programs they run the hosts, else the calls.
-        self._threads = ThreadPoolExecutor(size * (calls.together if calls else 1), "assay-worker")
-        asking = [calls and CallService(calls, self._threads, *os.pipe()) for _ in range(size)]
-        self._workers = [Worker(function, limits, isolation, folders, each) for each in asking]
+        # Of programs they run the hosts, and one ends what goes wrong; else the calls.
+        together = calls.together + 1 if calls else 1
+        self._threads = ThreadPoolExecutor(size * together, "assay-worker")
+        kinds = function, limits, isolation, folders, calls
+        self._workers = [Worker(*kinds, threads=self._threads) for _ in range(size)]
         # Last in, first out: few calls keep few workers busy, and the others are never started.
         self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         for worker in self._workers:
@@ -491,7 +426,7 @@ class WorkerPool(Closing):
 
     def run(
         self, arguments: Mapping[str, Any], host: Host, deadline: float, longest: float = 600.0
-    ) -> ProgramRun:
+    ) -> CallOutcome:
         """Runs one program; waits for a worker that is idle.
 
         `deadline` is in seconds of the program's own time, `longest` in seconds altogether. Raises
@@ -526,9 +461,6 @@ class WorkerPool(Closing):
         self._threads.shutdown(wait=True)
         for worker in self._workers:
             worker.close()
-            if worker.asking:
-                os.close(worker.asking.wake)
-                os.close(worker.asking.waker)
         self._idle.put(None)
 
 

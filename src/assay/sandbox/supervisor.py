@@ -38,12 +38,12 @@ from assay.sandbox.call_process import (
     process_control,
     run_call,
 )
+from assay.sandbox.call_watch import CallOver, over
 from assay.sandbox.isolation import enter_private_root
 from assay.sandbox.limits import CallLimits, Limits, system_call_filter
 
 SPARE = 1 << 16
 """Bytes that are read at once, beyond the longest line."""
-NEWLINE = 10
 
 
 class OwnClock:
@@ -58,15 +58,11 @@ class OwnClock:
         self.seconds = 0.0
         self._cpu: float | None = None
 
-    def in_all(self) -> float:
-        """Seconds from the start to the last tick."""
-        return self.last - self.start
-
     def tick(self, waiting: bool) -> None:
         """Counts the time since the last tick; `waiting` holds from now on."""
         cpu = None
         if waiting or self._cpu is not None:
-            cpu = sum(map(call_watch.cpu_seconds, psutil.Process().children(recursive=True)))
+            cpu = call_watch.cpu_seconds(psutil.Process().children(recursive=True))
         now = time.monotonic()
         passed = now - self.last
         if self._cpu is not None and cpu is not None:
@@ -92,32 +88,29 @@ class Relay:
         self.pending: deque[tuple[bytearray, int]] = deque()
         self.stopped = False
 
-    def watch(self, deadline: float, longest: float) -> bytes | memoryview:
-        """The call's last line, or the supervisor's about it, once it is over or out of time.
+    def watch(self, deadline: float, longest: float) -> NoReturn:
+        """Raises CallOver with the call's last line, or the supervisor's about it, once it is over
+        or out of time; EOFError.
 
-        `deadline` counts the call's own time, `longest` all. Raises EOFError.
+        `deadline` counts the call's own time, `longest` all.
         """
         look = 0.0
         while True:
             self.clock.tick(waiting=self.open > 0)
-            own, in_all = deadline - self.clock.seconds, longest - self.clock.in_all()
+            own = deadline - self.clock.seconds
+            in_all = self.clock.start + longest - self.clock.last
             if own <= 0:
-                return call_watch.failure("deadline", "still running at its deadline")
+                over("deadline", "still running at its deadline")
             if in_all <= 0:
-                return call_watch.failure(
-                    "deadline", f"still running after {longest:g} seconds in all"
-                )
-            if last := self._turn(min(own, in_all, call_watch.WATCH_SECONDS)):
-                self.clock.tick(waiting=False)
-                return last
+                over("deadline", f"still running after {longest:g} seconds in all")
+            self._turn(min(own, in_all, call_watch.WATCH_SECONDS))
             if time.monotonic() >= look:
                 look = time.monotonic() + call_watch.WATCH_SECONDS
-                if over := call_watch.over_limits(self.limits, self.served.own):
-                    return over
+                call_watch.check_limits(self.limits, self.served.own)
 
     def end(self, last: bytes | memoryview) -> None:
         """Tells the lab how the call ended, then waits for the end of the conversation."""
-        pipes.write_all(self.served.replies, b"%s%.6f " % (self.mark, self.clock.seconds))
+        pipes.write_all(self.served.replies, self.mark)
         pipes.write_all(self.served.replies, last)
         while not self.stopped:
             if pipes.wait_ready([self.served.requests], 1.0):
@@ -133,14 +126,14 @@ class Relay:
         for reply, _ in self.pending:
             pipes.wipe(reply)
 
-    def _turn(self, seconds: float) -> bytes | memoryview:
-        """Carries what there is; the last line where it is over, else b""."""
+    def _turn(self, seconds: float) -> None:
+        """Carries what there is. Raises CallOver, EOFError."""
         writable = self.tell_call if self.pending else []
         ready = pipes.wait_ready([self.hear_call, self.served.requests], seconds, writable)
         if self.served.requests in ready:
             self._hear_lab()
         if self.stopped:
-            return call_watch.failure("crash", "stopped by the lab")
+            over("crash", "stopped by the lab")
         if self.served.lab_is_gone():
             raise EOFError
         if writable and writable[0] in ready:
@@ -155,11 +148,10 @@ class Relay:
             else:
                 pipes.wipe(reply)
         if self.hear_call in ready:
-            return self._hear_call()
+            self._hear_call()
         # It may have written its last line since.
-        if call_watch.ended(self.process) and not pipes.wait_ready([self.hear_call], 0.0):
-            return call_watch.ended_without_answer(self.process)
-        return b""
+        elif call_watch.ended(self.process) and not pipes.wait_ready([self.hear_call], 0.0):
+            call_watch.end_without_answer(self.process)
 
     def _hear_lab(self) -> None:
         """Takes one frame."""
@@ -176,19 +168,17 @@ class Relay:
         self.open -= 1
         self.pending.append((reply, 0))
 
-    def _hear_call(self) -> bytes | memoryview:
-        """Carries whole lines to the lab; the last line where it is over, else b""."""
+    def _hear_call(self) -> None:
+        """Carries whole lines to the lab. Raises CallOver."""
         view = memoryview(self.space)
         count = os.readv(self.hear_call, [view[self.filled :]])
         if count == 0:
-            return call_watch.ended_without_answer(self.process)
+            call_watch.end_without_answer(self.process)
         self.filled += count
         start = 0
         while start < self.filled:
-            end = self.space.find(NEWLINE, start, self.filled) + 1
-            last = self._look(view[start : end or self.filled], bool(end))
-            if last:
-                return last
+            end = self.space.find(b"\n", start, self.filled) + 1
+            self._look(view[start : end or self.filled], bool(end))
             if not end:
                 break
             start = end
@@ -196,32 +186,29 @@ class Relay:
         view[:rest] = view[start : self.filled]
         view[rest : self.filled] = bytes(start)
         self.filled = rest
-        return b""
 
-    def _look(self, line: memoryview, whole: bool) -> bytes | memoryview:
-        """Passes a whole call on; the last line where the call is over, else b""."""
+    def _look(self, line: memoryview, whole: bool) -> None:
+        """Passes a whole call on. Raises CallOver."""
         if self.calls is None or line[:1] == pipes.ANSWER:
             if len(line) > self.limits.output_bytes:
-                return call_watch.failure("output", f"answer over {self.limits.output_bytes} bytes")
-            last = line if self.calls else pipes.ANSWER + bytes(line)
-            return last if whole else b""
+                over("output", f"answer over {self.limits.output_bytes} bytes")
+            if whole:
+                raise CallOver(line if self.calls else pipes.ANSWER + bytes(line))
+            return
         if line[:1] != pipes.CALL:
-            return call_watch.failure("protocol", "a line that is neither a call nor an answer")
+            over("protocol", "a line that is neither a call nor an answer")
         if len(line) > self.calls.request_bytes:
-            return call_watch.failure("calls", f"a call over {self.calls.request_bytes} bytes")
+            over("calls", f"a call over {self.calls.request_bytes} bytes")
         if not whole:
-            return b""
+            return
         if self.count == self.calls.calls:
-            return call_watch.failure("calls", f"more than {self.calls.calls} calls")
+            over("calls", f"more than {self.calls.calls} calls")
         if self.open == self.calls.together:
-            return call_watch.failure(
-                "calls", f"more than {self.calls.together} calls open at once"
-            )
+            over("calls", f"more than {self.calls.together} calls open at once")
         self.count += 1
         self.open += 1
         pipes.write_all(self.served.replies, self.mark)
         pipes.write_all(self.served.replies, line)
-        return b""
 
 
 class Supervisor:
@@ -277,12 +264,14 @@ class Supervisor:
             os.close(descriptor)
         relay = Relay(self, process, outer, pipes.signed(nonce, b""))
         try:
-            last = relay.watch(deadline, longest)
-            self._end_call(process)
-            if folder:
-                # What a call made undeletable stays until the worker's own folder goes.
-                shutil.rmtree(folder, ignore_errors=True)
-            relay.end(last)
+            try:
+                relay.watch(deadline, longest)
+            except CallOver as told:
+                self._end_call(process)
+                if folder:
+                    # What a call made undeletable stays until the worker's own folder goes.
+                    shutil.rmtree(folder, ignore_errors=True)
+                relay.end(*told.args)
         except (EOFError, BrokenPipeError):
             self._end_call(process)
             self._leave()

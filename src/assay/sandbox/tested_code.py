@@ -16,7 +16,6 @@ printed, so a verdict is for the lab to reach.
 import ast
 import builtins
 import contextlib
-import ctypes
 import importlib
 import io
 import json
@@ -31,9 +30,9 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
+from assay.sandbox.call_process import PR_SET_DUMPABLE, process_control
 from assay.sandbox.shared_values import LONGEST_MESSAGE, WHY, NoAnswer, Remote, Values
 
-PR_SET_DUMPABLE = 4
 CALL_SECONDS = 10.0
 """For one call of the tested function; the code that takes longer is ended, and fails the rest."""
 
@@ -73,8 +72,7 @@ def run_tests(answer: str, tests: Sequence[str], entry_point: str) -> dict[str, 
     """
     # Otherwise the tested process could read this one's memory. A pool's supervisor is so already,
     # and its calls are born of it; what runs this without a pool is not.
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    process_control(PR_SET_DUMPABLE, 0)
     # A folder that is missing here could be made by the tested code, with modules for the tests.
     sys.path[:] = filter(os.path.exists, sys.path)
     tested = TestedProcess(answer)

@@ -12,6 +12,7 @@ from assay.runs.cost_ledger import CostLedger, LedgerCall
 from assay.runs.metrics import append_metrics
 from assay.runs.records import write_samples
 from assay.runs.run_directory import RunDirectory, create_run, stored_status, write_status
+from assay.tasks.helper_model import HelperAnswer
 from tests.sample_lines import sample_line
 
 SPEC = """
@@ -97,7 +98,8 @@ def outcome_of(made: Made) -> str:
 def sample(step: int, row: str, number: int, made: Made, visit: int = 0) -> dict[str, Any]:
     """A line of samples with the facts that the task's own code makes."""
     program = WORKFLOW.format(name=made.variable, operator=made.operator)
-    calls = tuple(OperatorCall(name, {}, {}, cost=made.cost / 2) for name in made.operators)
+    answers = [HelperAnswer("", cost=made.cost / 2)]
+    calls = tuple(OperatorCall(name, {}, {}, "", answers) for name in made.operators)
     execution = Execution(
         "wrong",
         error=made.error,

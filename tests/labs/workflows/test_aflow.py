@@ -8,7 +8,6 @@ import pytest
 
 from assay.labs.workflows import executor
 from assay.labs.workflows.executor import ExecutorSetup, OperatorHost
-from assay.labs.workflows.run_program import run_code, run_tests
 from assay.labs.workflows.task import human_eval
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import HelperAnswer
@@ -40,7 +39,7 @@ def called(case: Case) -> tuple[dict[str, Any], list[str], OperatorHost]:
     model = Replies(case["replies"])
     extra = {**ROW.extra, "public_tests": case["tests"], "entry_point": "twice"}
     row = replace(ROW, extra=extra)
-    host = OperatorHost(ExecutorSetup(model, run_code, run_tests, row, "draws"))  # type: ignore[arg-type]
+    host = OperatorHost(ExecutorSetup(model, row, "draws"))  # type: ignore[arg-type]
     return dict(host(case["operator"], case["arguments"], 0)), model.asked, host
 
 

@@ -24,7 +24,7 @@ TOTALS = {
 
 
 def parameter(name: str, kind: str = "text", default: Any = None) -> dict[str, Any]:
-    return {"name": name, "kind": kind, "required": default is None, "default": default}
+    return {"name": name, "kind": kind, "default": default}
 
 
 OPERATORS = [
@@ -109,7 +109,7 @@ def run(pool: WorkerPool, seen: list[Any]) -> Callable[..., Any]:
             return reply or {"result": {"response": f"{name} {number}"}, "usage": TOTALS}
 
         arguments = {"program": program, "problem": problem, "entry_point": entry_point}
-        found = pool.run({**arguments, "operators": OPERATORS}, host, 30.0).outcome
+        found = pool.run({**arguments, "operators": OPERATORS}, host, 30.0)
         return found if found.failure else found.value
 
     return one

@@ -15,6 +15,7 @@ from assay.labs.workflows.execution import (
     net,
     solved,
 )
+from assay.tasks.helper_model import HelperAnswer
 from tests.experiments.files import shipped
 
 REPORT = shipped("workflows/report_003.py")
@@ -32,7 +33,8 @@ def row(kind: str = "math", gold: str = "42", entry_point: str = "") -> Row:
 
 
 def execution(outcome: str, cost: float | None = 0.0, tokens: int = 0, **fields) -> Execution:
-    call = OperatorCall("Custom", {}, {}, prompt_tokens=tokens, cost=cost)
+    answer = HelperAnswer("", prompt_tokens=tokens, cost=cost)
+    call = OperatorCall("Custom", {}, {}, "", [answer])
     return Execution(outcome, calls=(call,), **fields)  # type: ignore[arg-type]
 
 
@@ -111,7 +113,7 @@ def test_net_is_the_score_minus_the_price_of_its_cost(
 ) -> None:
     """Whoever asked first, and whatever the answer is worth; the negative control is price 0."""
     outcome = "invalid program" if score is None else ("solved" if score == 1 else "wrong")
-    call = OperatorCall("Custom", {}, {}, cost=spent, saved=saved)
+    call = OperatorCall("Custom", {}, {}, answers=[HelperAnswer("", cost=spent, saved=saved)])
     ran = Execution(outcome, calls=(call,))
     worth = FAILED if score is None else score
     assert net(ran, score, row(), price).value == worth - price * (spent + saved)

@@ -14,7 +14,7 @@ from assay.labs.workflows.run_program import CODE as DIRECT_CODE
 from assay.labs.workflows.run_program import FIXED, TEST_DRIVEN, RunSettings, run_all, visit_of
 from assay.labs.workflows.task import TASK, fenced, human_eval
 from assay.rl.policy import Sampling
-from assay.tasks.helper_model import Caller, HelperAnswer, OverBudget
+from assay.tasks.helper_model import HelperAnswer, OverBudget
 from assay.tasks.task import BenchmarkOptions
 from tests.experiments.files import shipped
 from tests.scripted_helper import ScriptedHelper, ScriptRule
@@ -59,9 +59,9 @@ def attempt(source: str, settings: RunSettings = RunSettings(), row=ROW, asked=N
 def test_fixed_workflows_are_valid_and_solve_a_problem_that_the_model_solves(name: str) -> None:
     assert validate(FIXED[name]) == ()
     found = attempt(FIXED[name])
-    assert (found.execution.outcome, found.score) == ("solved", 1.0)
-    assert "6" in found.execution.answer
-    assert all(not call.error and call.questions == 1 for call in found.execution.calls)
+    assert (found.outcome, found.score) == ("solved", 1.0)
+    assert "6" in found.answer
+    assert all(not call.error and len(call.answers) == 1 for call in found.calls)
 
 
 @pytest.mark.parametrize("source", [DIRECT_CODE, TEST_DRIVEN])
@@ -94,15 +94,15 @@ def test_each_failure_has_its_outcome_and_kind(case: str) -> None:
     source = "no code at all" if body is None else program(body)
     asked = model(ScriptRule(prompt="", answer="no tags")) if case == "operator" else None
     found = attempt(source, RunSettings(seconds=1.0, calls=8), asked=asked)
-    assert found.execution.outcome == outcome, found.execution
-    assert found.execution.error.startswith(error)
+    assert found.outcome == outcome, found
+    assert found.error.startswith(error)
     assert (found.score is None) == (outcome != "wrong")
 
 
 def test_a_model_that_fails_is_nobodys_doing() -> None:
     found = attempt(FIXED["direct"], asked=model(ScriptRule(prompt="", failure="HTTP 500")))
-    assert (found.execution.outcome, found.score) == ("executor failure", None)
-    assert "HTTP 500" in found.execution.why
+    assert (found.outcome, found.score) == ("executor failure", None)
+    assert "HTTP 500" in found.why
 
 
 class Spent(MeteredModel):
@@ -120,14 +120,14 @@ def test_a_spent_budget_stops_the_run() -> None:
 def test_a_fallback_answers_only_where_asked_for_and_never_earns() -> None:
     text = ScriptRule(prompt="", answer="6")
     plain = attempt("no code", asked=model(text))
-    assert (plain.execution.answer, plain.execution.fallback) == ("", False)
+    assert (plain.answer, plain.fallback) == ("", False)
     found = attempt("no code", RunSettings(fallback=True), asked=model(text))
-    assert (found.execution.answer, found.execution.fallback) == ("6", True)
-    assert (found.execution.outcome, found.score) == ("invalid program", None)
-    assert not found.execution.calls and len(found.execution.fallback_calls) == 1
-    assert facts_of(found.execution, ROW.extra)["operators"] == "", "of the program alone"
+    assert (found.answer, found.fallback) == ("6", True)
+    assert (found.outcome, found.score) == ("invalid program", None)
+    assert not found.calls and len(found.fallback_calls) == 1
+    assert facts_of(found, ROW.extra)["operators"] == "", "of the program alone"
     wrong = attempt(program('return "7"'), RunSettings(fallback=True), asked=model(text))
-    assert not wrong.execution.fallback
+    assert not wrong.fallback
 
 
 class Noted(MeteredModel):
@@ -174,8 +174,8 @@ def test_code_that_writes_its_own_reply_spoils_its_own_program_alone(case: str) 
     text, honest = fenced(FIXED["programmer"]), program('return "6"')
     pairs = [(ROW, Completion(each, id="3/a#0")) for each in (text, fenced(honest))]
     spoilt, other = run_all(pairs, asked, RunSettings())
-    assert spoilt.execution.outcome in ("operator error", "wrong"), spoilt.execution
-    assert other.execution.outcome == "solved"
+    assert spoilt.outcome in ("operator error", "wrong"), spoilt
+    assert other.outcome == "solved"
 
 
 class Remembering(MeteredModel):
@@ -195,8 +195,8 @@ def test_a_program_earns_the_same_whether_its_answers_were_remembered_or_paid_fo
         asked = Remembering("executor", SCRIPT, Sampling(0.0))
         Remembering.remembered = known
         found = attempt(FIXED["direct"], asked=asked)
-        earned.append(solved(found.execution, found.score, ROW, ScoreTerms()).value)
-        paid.append(found.execution.cost)
+        earned.append(solved(found, found.score, ROW, ScoreTerms()).value)
+        paid.append(found.cost)
     assert earned[0] == earned[1] < 1 - 0.03
     assert paid == [0.004, 0.0]
 
@@ -208,4 +208,4 @@ def test_the_right_answer_of_a_row_earns_everything_and_anothers_nothing() -> No
     right = run_all([*zip(rows, golds, strict=True)], model(), RunSettings())
     assert [a.score for a in right] == [1.0] * 6
     turned = [*zip(rows, [*golds[1:], golds[0]], strict=True)]
-    assert sum(a.score or 0 for a in run_all(turned, model(), RunSettings(), Caller())) <= 1
+    assert sum(a.score or 0 for a in run_all(turned, model(), RunSettings())) <= 1

@@ -10,6 +10,7 @@ on SIGALRM, which fails off the main thread, so they are off here; the worker's 
 place. Never called in the lab's own process.
 """
 
+import operator
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -92,7 +93,9 @@ CLOSING = {
     r"\lvert": r"\rvert", "|": "|",
 }  # fmt: skip
 
-STARTS = {*CLOSING, *CONSTANTS, *NAMES, *FUNCTIONS, r"\frac", r"\sqrt", r"\binom"}
+TIMES, OVER = ("*", r"\cdot", r"\times", r"\ast"), ("/", r"\div")
+OF_TWO: dict[str, Any] = {r"\frac": operator.truediv, r"\binom": sympy.binomial}
+STARTS = {*CLOSING, *CONSTANTS, *NAMES, *FUNCTIONS, *OF_TWO, r"\sqrt"}
 WRAPPED: dict[str, Any] = {r"\lfloor": sympy.floor, r"\lceil": sympy.ceiling}
 WRAPPED |= {r"\lvert": sympy.Abs, "|": sympy.Abs}
 
@@ -134,11 +137,9 @@ class _Reader:
         return token
 
     def sum(self) -> Any:
-        sign = self._sign()
-        value = sign * self.product()
+        value = self._sign() * self.product()
         while self.token in ("+", "-"):
-            sign = 1 if self.take() == "+" else -1
-            value = value + sign * self._sign() * self.product()
+            value = value + self._sign() * self.product()
         return value
 
     def _sign(self) -> int:
@@ -149,17 +150,12 @@ class _Reader:
 
     def product(self) -> Any:
         value = self.power()
-        while self.token is not None:
-            if self.token in ("*", r"\cdot", r"\times", r"\ast"):
+        while self.token in TIMES or self.token in OVER or self.starts():
+            divides = self.token in OVER
+            if divides or self.token in TIMES:
                 self.take()
-                value = value * self._sign() * self.power()
-            elif self.token in ("/", r"\div"):
-                self.take()
-                value = value / (self._sign() * self.power())
-            elif self.starts():
-                value = value * self.power()
-            else:
-                break
+            factor = self._sign() * self.power()
+            value = value / factor if divides else value * factor
         return value
 
     def starts(self) -> bool:
@@ -218,10 +214,8 @@ class _Reader:
             value = self.inside(token)
             return WRAPPED[token](value) if token in WRAPPED else value
         self.take()
-        if token == r"\frac":
-            return self.argument() / self.argument()
-        if token == r"\binom":
-            return sympy.binomial(self.argument(), self.argument())
+        if token in OF_TWO:
+            return OF_TWO[token](self.argument(), self.argument())
         if token == r"\sqrt":
             degree = self.inside("[") if self.token == "[" else sympy.Integer(2)
             return sympy.Pow(self.argument(), 1 / degree)
@@ -268,22 +262,16 @@ class _Reader:
             value = value * self.power()
         return value
 
-    def _braced(self) -> str:
-        self.take("{")
-        depth, text = 1, ""
-        while depth:
-            token = self.take()
-            depth += (token == "{") - (token == "}")
-            text += token if depth else ""
-        return text
-
     def name(self, token: str) -> Any:
         if not (token.isalpha() or token in NAMES or token in CONSTANTS):
             raise SyntaxError
         sub = ""
         if self.token == "_":
             self.take()
-            sub = self._braced() if self.token == "{" else self.take()
+            sub = self.take()
+            while sub.count("{") > sub.count("}"):
+                sub += self.take()
+            sub = sub.removeprefix("{").removesuffix("}")
         if token in CONSTANTS and not sub:
             return CONSTANTS[token]
         return sympy.Symbol(NAMES.get(token, token) + (f"_{sub}" if sub else ""))

@@ -7,6 +7,7 @@ among those of the other. A word is never dropped.
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -152,7 +153,8 @@ def _spelt(text: str) -> str:
 
 def _product(tokens: Sequence[str]) -> Unit | None:
     """The unit of tokens that pint knows all of."""
-    quantity, sign, power, last = registry().Quantity(Fraction(1), ""), 1, 1, None
+    powers: Counter[str] = Counter()
+    sign, power, last = 1, 1, None
     for token in tokens:
         word = _ABBREVIATIONS.get(token.lower(), token.lower())
         if token in ("/", "per") or (word in ("per", "a", "an") and last is not None):
@@ -165,26 +167,23 @@ def _product(tokens: Sequence[str]) -> Unit | None:
             if last is None:
                 return None
             raised = _AFTER.get(word) or {"²": 2, "³": 3}.get(token) or int(token.strip("^ "))
-            quantity = quantity * last[0] ** (last[1] * (raised - 1))
+            powers[last[0]] += last[1] * (raised - 1)
             last = (last[0], 0)
         else:
             name = _known(_SYMBOLS.get(token, token))
             if name is None:
                 return None
-            named = f"delta_{name}" if name.startswith("degree_") else name
-            last = (registry().Quantity(Fraction(1), named), sign)
-            quantity = quantity * last[0] ** (sign * power)
+            last = f"delta_{name}" if name.startswith("degree_") else name, sign
+            powers[last[0]] += sign * power
             power = 1
-    return None if last is None else _of(quantity)
-
-
-def _of(quantity: Any) -> Unit:
-    degrees = [name for name, _ in quantity.unit_items() if "delta_" in name]
+    if last is None:
+        return None
+    degrees = [name for name, power in powers.items() if "delta_" in name and power]
     if degrees:  # Celsius and Fahrenheit are not converted
         return Unit(Fraction(1), " ".join(degrees))
-    root = quantity.to_root_units()
-    powers = sorted((str(name), power) for name, power in root.dimensionality.items())
-    dimension = " ".join(f"{name}^{power}" for name, power in powers if power)
+    root = registry().Quantity(Fraction(1), registry().UnitsContainer(powers)).to_root_units()
+    sizes = sorted((str(name), power) for name, power in root.dimensionality.items())
+    dimension = " ".join(f"{name}^{power}" for name, power in sizes if power)
     return Unit(Fraction(root.magnitude).limit_denominator(10**15), dimension or ANGLE)
 
 

@@ -22,7 +22,8 @@ from assay.data.row import Row
 from assay.labs.math.rewards import accuracy, answer_of
 from assay.labs.workflows.programs.program import PYTHON, fenced_blocks
 from assay.sandbox.isolation import Mode, chosen_isolation
-from assay.sandbox.limits import CallOutcome
+from assay.sandbox.limits import CallLimits, CallOutcome, Limits
+from assay.sandbox.pool import WorkerPool
 from assay.tasks.running import RewardRunner
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -94,8 +95,38 @@ RULES: Mapping[str, Callable[[str, str], float]] = {"hotpotqa": hotpotqa, "drop"
 """By the benchmark whose script they follow."""
 
 
-TestRunner = Callable[[str, Sequence[str], str], CallOutcome]
-"""Runs (code, tests, entry point) in the sandbox, see `tested_code.run_tests`."""
+TEST_SECONDS = 20.0
+CODE_WORKERS = 2
+PROGRAM_LIMITS = Limits(cpu_seconds=20, memory_bytes=1 << 30, processes=8)
+
+
+@cache
+def workers(
+    function: str, isolation: Mode, size: int = CODE_WORKERS, calls: CallLimits | None = None
+) -> WorkerPool:
+    """The workers of a function, which end with this process."""
+    pool = WorkerPool(function, size, PROGRAM_LIMITS, isolation, calls=calls)
+    atexit.register(pool.close)
+    return pool
+
+
+def run_code(program: str, function: str, deadline: float) -> CallOutcome:
+    """What a function of a Python program returns in the sandbox; see `program.call_function`."""
+    pool = workers("assay.sandbox.tested_code:call_function", chosen_isolation())
+    return pool.map([{"program": program, "name": function}], deadline)[0]
+
+
+def passed(code: str, tests: Sequence[str], entry_point: str) -> tuple[int, str]:
+    """How many tests pass that code, in the sandbox, and why the first one fails; what the code
+    does to its process is its own doing, and a failure. See `tested_code.run_tests`."""
+    request = {"answer": code, "tests": list(tests), "entry_point": entry_point}
+    pool = workers("assay.sandbox.tested_code:run_tests", chosen_isolation())
+    done = pool.map([request], TEST_SECONDS)[0]
+    if done.failure is not None:
+        return 0, f"{done.failure}: {done.why}"
+    return done.value["passed"], str(done.value["failure"])
+
+
 ALTERNATIVES = "|"
 """Between right answers, as AFlow's DROP rows have them. The bars of an answer are text: one that
 lists several answers has none of them."""
@@ -107,11 +138,13 @@ Judged = tuple[float | None, str]
 between. None where the lab could not judge it: the reward abstains."""
 
 
-def judge_answer(row: Row, answer: str, tests: TestRunner) -> Judged:
+def judge_answer(row: Row, answer: str) -> Judged:
     """The verdict on a program's answer."""
     kind = row.extra[PROBLEM_TYPE]
     if kind == "code":
-        return judge_code(row, answer, tests)
+        code = code_in(answer, row.extra[ENTRY_POINT], row.extra.get(GIVEN) or "")
+        count, why = passed(code, row.extra[TESTS], row.extra[ENTRY_POINT])
+        return float(count == len(row.extra[TESTS])), why
     if kind == "qa":
         rules = row.extra.get(SCORING) or "hotpotqa"
         return agreement(answer, str(row.gold).split(ALTERNATIVES), rules), ""
@@ -121,17 +154,6 @@ def judge_answer(row: Row, answer: str, tests: TestRunner) -> Judged:
         completion = Completion(f"\\boxed{{{answer.strip()}}}")
     reward = _math_reward(row, completion)
     return reward.value, reward.why
-
-
-def judge_code(row: Row, answer: str, run: TestRunner) -> Judged:
-    """1 where all hidden tests pass, else 0 and why the first one fails. What the code does to its
-    process is its own doing, and a failure."""
-    tests: Sequence[str] = row.extra[TESTS]
-    code = code_in(answer, row.extra[ENTRY_POINT], row.extra.get(GIVEN) or "")
-    done = run(code, tests, row.extra[ENTRY_POINT])
-    if done.failure is not None:
-        return 0.0, f"{done.failure}: {done.why}"
-    return float(done.value["passed"] == len(tests)), done.value["failure"]
 
 
 def code_in(answer: str, entry_point: str, prefix: str = "") -> str:

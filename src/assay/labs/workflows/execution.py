@@ -18,7 +18,7 @@ alone; `net` is the score minus price x cost, whatever the answer is worth.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from assay.data.episode import Reward
@@ -26,6 +26,7 @@ from assay.data.formats.problem_rows import PROBLEM_TYPE, TOPIC
 from assay.data.row import Row
 from assay.errors import InputError
 from assay.labs.workflows.programs.program import shape_of
+from assay.tasks.helper_model import HelperAnswer
 from assay.tasks.reward_metrics import FactReading, GroupMetric
 
 Outcome = Literal[
@@ -55,16 +56,8 @@ class OperatorCall:
     error: str = ""
     """The kind of its failure: "arguments", "malformed", "unknown operator"; "code" where the
     output of Programmer is an error; "" if none."""
-    questions: int = 0
-    """Questions that the executor model was asked for it."""
-    remembered: int = 0
-    """Those of them whose answer was known from before; they cost nothing."""
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float | None = 0.0
-    """In the price table's currency; None where a price is not known."""
-    saved: float | None = 0.0
-    """What the remembered answers would have cost."""
+    answers: Sequence[HelperAnswer] = ()
+    """Of the executor model, which was asked for it."""
     seconds: float = 0.0
 
 
@@ -73,6 +66,8 @@ class Execution:
     """One program on one problem."""
 
     outcome: Outcome
+    score: float | None = None
+    """0 to 1; None where nothing was judged."""
     answer: str = ""
     """What the program returned as its answer, as text; "" where it returned none."""
     error: str = ""
@@ -91,15 +86,26 @@ class Execution:
     """The fallback workflow's, which are no doing of the program."""
 
     @property
+    def answers(self) -> list[HelperAnswer]:
+        """What the executor model answered to the program's calls."""
+        return [each for call in self.calls for each in call.answers]
+
+    @property
     def cost(self) -> float | None:
         """What was paid for all calls, the fallback's included; None where one is not known."""
-        return total(call.cost for call in (*self.calls, *self.fallback_calls))
+        fallback = [each for call in self.fallback_calls for each in call.answers]
+        return total(each.cost for each in (*self.answers, *fallback))
 
     @property
     def uncached_cost(self) -> float | None:
         """What the program's calls cost whoever asks first. Rewards look at this: equal programs
         earn the same, whichever of them found its answers remembered."""
-        return total(cost for call in self.calls for cost in (call.cost, call.saved))
+        return total(cost for each in self.answers for cost in (each.cost, each.saved))
+
+    @property
+    def tokens(self) -> int:
+        """What the executor model read and wrote for the program."""
+        return sum((a.prompt_tokens or 0) + (a.completion_tokens or 0) for a in self.answers)
 
 
 def total(costs: Iterable[float | None]) -> float | None:
@@ -108,37 +114,31 @@ def total(costs: Iterable[float | None]) -> float | None:
     return None if None in known else sum(cost for cost in known if cost is not None)
 
 
-NO_PROGRAM = "no_program"
-"""The error of a completion without a program."""
+COUNTED = ("remembered", "prompt_tokens", "completion_tokens")
+"""Of the executor's answers."""
 DIFFICULTIES = ("level", "operations")
 """Fields of a row that say how hard its problem is: MATH's level, ASDiv's operations."""
-FORMAT, SYNTAX, INTERFACE = "format", "syntax", "llm attribute"
-MISUSE, FORBIDDEN, NAMES = "operator misuse", "forbidden", "undefined name"
-RAISED, TIMEOUT, LIMIT = "raised", "timeout", "limit"
-OPERATOR, NO_ANSWER, OTHER = "operator error", "executor failure", "other"
-FAMILIES = (
-    *(FORMAT, SYNTAX, INTERFACE, MISUSE, FORBIDDEN, NAMES),
-    *(RAISED, TIMEOUT, LIMIT, OPERATOR, NO_ANSWER, OTHER),
-)
-"""In the order in which a program meets them."""
 CODES = {
-    FORMAT: "no_program no_workflow no_init no_call not_async call_arguments no_return return_shape"
-    " result_returned no_answer",
-    SYNTAX: "syntax too_long too_deep",
-    INTERFACE: "llm_attribute llm_called unknown_attribute",
-    MISUSE: "unknown_operator operator_setup not_instantiated not_awaited needless_await"
-    " unknown_parameter repeated_parameter missing_parameter too_many_arguments wrong_type"
-    " unknown_key unknown_prompt",
-    FORBIDDEN: "forbidden_name import_not_allowed dunder",
-    NAMES: "undefined_name unset_attribute",
-    TIMEOUT: "deadline cpu",
-    NO_ANSWER: "model judge lab",
+    "format": "no_program no_workflow no_init no_call not_async call_arguments no_return"
+    " return_shape result_returned no_answer",
+    "syntax": "syntax too_long too_deep",
+    "llm attribute": "llm_attribute llm_called unknown_attribute",
+    "operator misuse": "unknown_operator operator_setup not_instantiated not_awaited"
+    " needless_await unknown_parameter repeated_parameter missing_parameter too_many_arguments"
+    " wrong_type unknown_key unknown_prompt",
+    "forbidden": "forbidden_name import_not_allowed dunder",
+    "undefined name": "undefined_name unset_attribute",
+    "timeout": "deadline cpu",
+    "executor failure": "model judge lab",
 }
-"""Codes of the validator and of runs, those that the validator once had among them."""
+"""Codes of the validator and of runs by family, those that the validator once had among them."""
 FAMILY_OF = {code: family for family, codes in CODES.items() for code in codes.split()}
-REFUSED = (FORMAT, SYNTAX, INTERFACE, MISUSE, FORBIDDEN, NAMES)
+REFUSED = (*CODES,)[:6]
 """Families of programs that did not run, but for "no_answer", which a run finds."""
-KINDS = {"raised": RAISED, "operator": OPERATOR, "limit": LIMIT}
+OTHER = "other"
+FAMILIES = (*REFUSED, "raised", "timeout", "limit", "operator error", "executor failure", OTHER)
+"""In the order in which a program meets them."""
+KINDS = {"raised": "raised", "operator": "operator error", "limit": "limit"}
 """By the first of two words, such as "raised KeyError"."""
 
 
@@ -149,7 +149,7 @@ def facts_of(execution: Execution, row: Mapping[str, Any]) -> dict[str, str | fl
     `operators` lists the operators called with their counts ("AnswerGenerate:1 Programmer:2"), by
     name; `program` is the source; `format` is 0 where there is none of the right form.
     """
-    calls = execution.calls
+    calls, answers = execution.calls, execution.answers
     counts = sorted(Counter(call.operator for call in calls).items())
     cost = execution.cost
     return {
@@ -162,10 +162,8 @@ def facts_of(execution: Execution, row: Mapping[str, Any]) -> dict[str, str | fl
         "operators": " ".join(f"{name}:{count}" for name, count in counts),
         "calls": float(len(calls)),
         "failed_calls": float(sum(bool(call.error) for call in calls)),
-        "questions": float(sum(call.questions for call in calls)),
-        "remembered": float(sum(call.remembered for call in calls)),
-        "prompt_tokens": float(sum(call.prompt_tokens for call in calls)),
-        "completion_tokens": float(sum(call.completion_tokens for call in calls)),
+        "questions": float(len(answers)),
+        **{name: float(sum(getattr(each, name) or 0 for each in answers)) for name in COUNTED},
         **({} if cost is None else {"cost": cost}),
         **({TOPIC: row[TOPIC]} if TOPIC in row else {}),
         **difficulties(row),
@@ -197,12 +195,12 @@ def valid_program(facts: Mapping[str, Any]) -> str | None:
 def family_of(error: str) -> str:
     """The family of a fact `error`, such as "raised KeyError" or "llm_attribute"."""
     kind, _, what = error.partition(" ")
-    if kind == "limit" and FAMILY_OF.get(what) == TIMEOUT:
-        return TIMEOUT
+    if kind == "limit" and FAMILY_OF.get(what) == "timeout":
+        return "timeout"
     return KINDS.get(kind) or FAMILY_OF.get(error, OTHER)
 
 
-READING = FactReading(FAMILIES, family_of, frozenset({FORMAT, SYNTAX}))
+READING = FactReading(FAMILIES, family_of, frozenset({"format", "syntax"}))
 
 
 def different_trees(groups: Sequence[Sequence[Reward]]) -> float | None:
@@ -267,20 +265,17 @@ def solved(execution: Execution, score: float | None, row: Row, terms: ScoreTerm
     `correct` is 1 for a right answer and MOST_TERMS times its score for a wrong one, so that any
     right answer earns more than any wrong one, whatever they cost.
     """
-    if execution.outcome == ABSTAINED or score is None:
-        return without_score(execution, row, FAILED)
+    if score is None:
+        return scored(execution, row, FAILED, {"correct": 0.0})
     correct = 1.0 if score >= 1 else MOST_TERMS * score
-    tokens = sum(call.prompt_tokens + call.completion_tokens for call in execution.calls)
-    cost, length = terms.taken(execution.uncached_cost, tokens)
+    cost, length = terms.taken(execution.uncached_cost, execution.tokens)
     parts = {"correct": correct, "cost_term": -cost * correct, "length_term": -length * correct}
     return scored(execution, row, correct * (1 - cost - length), parts)
 
 
 def accuracy(execution: Execution, score: float | None, row: Row) -> Reward:
     """The score of the answer alone; 0 for none."""
-    if execution.outcome == ABSTAINED or score is None:
-        return without_score(execution, row, 0.0)
-    return scored(execution, row, score, {"correct": score})
+    return scored(execution, row, score or 0.0, {"correct": score or 0.0})
 
 
 def net(
@@ -290,26 +285,19 @@ def net(
     currency is worth `price` right answers. `failed` stands for the score of no answer. An
     abstention where the cost is not known: taken for nothing, it would be free."""
     cost = execution.uncached_cost
-    if execution.outcome == ABSTAINED or cost is None:
+    if cost is None:
         why = execution.why or "the executor's price is not known"
         return Reward(None, why=why, facts=facts_of(execution, row.extra))
     parts = {"correct": score or 0.0, "cost_term": -price * cost}
-    if score is None:
-        value = failed - price * cost
-        return replace(without_score(execution, row, value), parts=parts)
-    return scored(execution, row, score - price * cost, parts)
-
-
-def without_score(execution: Execution, row: Row, failed: float) -> Reward:
-    """The reward of a program that gave no answer: an abstention where that is not its doing."""
-    facts = facts_of(execution, row.extra)
-    if execution.outcome == ABSTAINED:
-        return Reward(None, why=execution.why, facts=facts)
-    return Reward(failed, {"correct": 0.0}, execution.why, execution.outcome, facts)
+    worth = failed if score is None else score
+    return scored(execution, row, worth - price * cost, parts)
 
 
 def scored(execution: Execution, row: Row, value: float, parts: dict[str, float]) -> Reward:
-    """The reward of a program that gave an answer; records call a solved problem right."""
-    outcome = "right" if execution.outcome == "solved" else execution.outcome
+    """The reward of a program: an abstention where it gave no answer and that is not its doing.
+    Records call a solved problem right."""
     facts = facts_of(execution, row.extra)
+    if execution.outcome == ABSTAINED:
+        return Reward(None, why=execution.why, facts=facts)
+    outcome = "right" if execution.outcome == "solved" else execution.outcome
     return Reward(value, parts, execution.why, outcome, facts)

@@ -19,7 +19,8 @@ from typing import Any
 from assay.data.files import sha256_text, whole_text
 from assay.data.formats.problem_rows import ENTRY_POINT, PUBLIC_TESTS
 from assay.data.row import Message, Row
-from assay.labs.workflows.answers import TestRunner
+from assay.labs.math.sentences import last_boxed
+from assay.labs.workflows.answers import passed, run_code
 from assay.labs.workflows.execution import OperatorCall, total
 from assay.labs.workflows.programs.operators import (
     LETTERS,
@@ -31,20 +32,17 @@ from assay.labs.workflows.programs.operators import (
     question,
 )
 from assay.rl.policy import SampleKey
-from assay.sandbox.limits import CallOutcome
 from assay.tasks.helper_model import Caller, HelperAnswer, HelperFailed, HelperModel, Question
 from assay.tasks.running import is_reply
 
 MOST_CHARACTERS = 100_000
-FENCE = "```"
 MOST_PARSED = 1_000_000
 """Characters that are parsed in search of the longest run; what was found until then is taken."""
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """What a text may do to Python's parser."""
 
 _ANSWER_LINE = re.compile(r"^[ \t*_#]*(?:final )?answer[ \t*_]*:", re.IGNORECASE | re.MULTILINE)
-_BOXED = r"\boxed{"
-_GSM8K = "####"
+_MARKED_PYTHON, _FENCED = (re.compile(rf"```{each}(.*?)```", re.DOTALL) for each in ("python", ""))
 _OPENED = re.compile(r"<(\w+)>")
 _VERDICTS = {"true": True, "false": False, "yes": True, "no": False}
 _WORD = re.compile(r"[A-Za-z]+")
@@ -59,19 +57,16 @@ def read_answer(operator: OperatorFacts, text: str, function: str = "") -> dict[
     """The fields that the operator's answer holds.
 
     Custom and Format: the text. Revise: `solution`. AnswerGenerate: `thought` and `answer`. Review:
-    `review_result` as a real bool, and `feedback`. ScEnsemble, MdEnsemble: `solution_letter`, for
-    `chosen`. Programmer: `code`, which may be ""; Test: `solution`; CustomCodeGenerate: `response`;
+    `review_result` as a real bool, and `feedback`. ScEnsemble, MdEnsemble: `solution_letter`.
+    Programmer: `code`, which may be ""; Test: `solution`; CustomCodeGenerate: `response`;
     all three the code that defines `function`. Raises OperatorError("malformed").
     """
-    return READERS[operator.name](operator, text[:MOST_CHARACTERS], function)
-
-
-def chosen(operator: OperatorFacts, solutions: Sequence[str], letter: str) -> str:
-    """The solution that a letter names. Raises OperatorError("malformed") for one of none."""
-    place = LETTERS.find(letter) if len(letter) == 1 else -1
-    if not 0 <= place < len(solutions):
-        raise malformed(operator, f"no solution {letter!r}, there are {len(solutions)}")
-    return solutions[place]
+    reader, text = READERS[operator.name], text[:MOST_CHARACTERS]
+    if operator.name in NOT_STRIPPED:
+        return reader(operator, text, function)
+    if not text.strip():
+        raise malformed(operator, "the executor answered nothing")
+    return reader(operator, text.strip(), function)
 
 
 def malformed(operator: OperatorFacts, why: str) -> OperatorError:
@@ -84,19 +79,16 @@ def _text(operator: OperatorFacts, text: str, function: str) -> dict[str, str | 
 
 
 def _solution(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
-    solution = tagged(filled(operator, text), "solution")
-    return {"solution": text.strip() if solution is None else solution}
+    solution = tagged(text, "solution")
+    return {"solution": text if solution is None else solution}
 
 
 def _thought_and_answer(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
     """The answer after the last mark; the thought is what stands before it."""
-    text = filled(operator, text)
-    if (answer := tagged(text, "answer")) is not None:
-        thought = tagged(text, "thought")
-        if thought is None:
-            before, _, _ = text.rpartition("</answer>")
-            thought = before.rpartition("<answer>")[0].strip()
-        return {"thought": thought, "answer": answer}
+    thought, answer = tagged(text, "thought"), tagged(text, "answer")
+    if answer is not None:
+        before = text.rpartition("</answer>")[0].rpartition("<answer>")[0].strip()
+        return {"thought": before if thought is None else thought, "answer": answer}
     thought, answer = _marked(text)
     if not answer:
         raise malformed(operator, "it marks no answer")
@@ -104,30 +96,19 @@ def _thought_and_answer(operator: OperatorFacts, text: str, function: str) -> di
 
 
 def _marked(text: str) -> tuple[str, str]:
-    r"""What stands before and behind the last "Answer:", "####" or "\boxed{"; "" for no answer."""
+    r"""What stands before and behind the last "Answer:" or "####", or a box and the text around it;
+    "" for no answer."""
     lines = list(_ANSWER_LINE.finditer(text))
     if lines:
         return text[: lines[-1].start()].strip(), text[lines[-1].end() :].strip(" \t\n*_")
-    if _GSM8K in text:
-        thought, _, answer = text.rpartition(_GSM8K)
+    if "####" in text:
+        thought, _, answer = text.rpartition("####")
         return thought.strip(), answer.strip()
-    thought, mark, rest = text.rpartition(_BOXED)
-    return (text, _balanced(rest)) if mark else (thought, "")
-
-
-def _balanced(text: str) -> str:
-    """`text` up to the brace that closes the one before it; "" where none does."""
-    depth = 1
-    for place, character in enumerate(text):
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if not depth:
-            return text[:place].strip()
-    return ""
+    return text, last_boxed(text[max(0, text.rfind(r"\boxed{")) :])[0] or ""
 
 
 def _verdict(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
     """The verdict is the field's first word, else the answer's; the rest is the feedback."""
-    text = filled(operator, text)
     verdict = tagged(text, "review_result")
     word = _WORD.search(text if verdict is None else verdict)
     result = _VERDICTS.get(word[0].lower()) if word else None
@@ -142,7 +123,6 @@ def _verdict(operator: OperatorFacts, text: str, function: str) -> dict[str, str
 
 def _letter(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
     """The one letter that the first line is, or names; the article "A" is none."""
-    text = filled(operator, text)
     letter = tagged(text, "solution_letter")
     line = (text if letter is None else letter).split("\n")[0].strip()
     if len(bare := line.strip(" \t.:()*")) == 1:
@@ -153,23 +133,14 @@ def _letter(operator: OperatorFacts, text: str, function: str) -> dict[str, str 
     return {"solution_letter": letters.pop()}
 
 
-def _program(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
-    """Programmer's code; "" for none, which it tells its program."""
-    return {"code": code_in_answer(text, function)}
-
-
 def _code(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:
-    code = code_in_answer(filled(operator, text), function)
+    """The code; Programmer tells its program of none."""
+    code = code_in_answer(text, function)
+    if operator.name == "Programmer":
+        return {"code": code}
     if not code.strip():
         raise malformed(operator, f"the answer defines no function {function}".rstrip())
     return {"solution" if operator.name == "Test" else "response": code}
-
-
-def filled(operator: OperatorFacts, text: str) -> str:
-    """A text without the space around it. Raises OperatorError("malformed") where none is left."""
-    if not text.strip():
-        raise malformed(operator, "the executor answered nothing")
-    return text.strip()
 
 
 def tagged(text: str, name: str) -> str | None:
@@ -200,7 +171,7 @@ def fields(text: str) -> dict[str, str]:
 READERS: Mapping[str, Callable[[OperatorFacts, str, str], dict[str, str | bool]]] = {
     "Custom": _text,
     "AnswerGenerate": _thought_and_answer,
-    "Programmer": _program,
+    "Programmer": _code,
     "ScEnsemble": _letter,
     "Review": _verdict,
     "Revise": _solution,
@@ -209,31 +180,19 @@ READERS: Mapping[str, Callable[[OperatorFacts, str, str], dict[str, str | bool]]
     "MdEnsemble": _letter,
     "Format": _text,
 }
+NOT_STRIPPED = ("Custom", "Programmer", "Format")
+"""Operators whose answers are read with the space around them, also where that is all."""
 
 
 def code_in_answer(text: str, function: str = "") -> str:
     """The code that defines `function`, or all that an answer defines without one; "" where it
     defines nothing. What is no Python at all is handed on, for whoever runs it to fail."""
-    code = longest_python(
-        "\n\n".join(blocks(text, f"{FENCE}python") or blocks(text, FENCE)) or text
-    )
+    blocks = _MARKED_PYTHON.findall(text) or _FENCED.findall(text)
+    code = longest_python("\n\n".join(map(str.strip, blocks)) or text)
     try:
         return needed(parsed(code).body, function)
     except UNREADABLE:
         return code
-
-
-def blocks(text: str, opening: str) -> list[str]:
-    """The closed blocks of a text that begin with `opening`, each stripped."""
-    texts, at = [], 0
-    while (start := text.find(opening, at)) >= 0:
-        start += len(opening)
-        end = text.find(FENCE, start)
-        if end < 0:
-            break
-        texts.append(text[start:end].strip())
-        at = end + len(FENCE)
-    return texts
 
 
 def longest_python(text: str) -> str:
@@ -325,18 +284,12 @@ BANNED = (
 """Modules whose import AFlow's Programmer refuses to run; what protects here is the sandbox."""
 
 
-CodeRunner = Callable[[str, str, float], CallOutcome]
-"""Runs (program, function, seconds) in the sandbox, see `sandbox.tested_code.call_function`."""
-
-
 @dataclass(frozen=True)
 class ExecutorSetup:
     """What the programs of a problem have to work with."""
 
     model: HelperModel
     """The executor model."""
-    code: CodeRunner
-    tests: TestRunner
     row: Row
     draws: str
     """Names the random numbers. Programs with equal `draws` that ask the same with their nth call
@@ -358,197 +311,160 @@ class OperatorHost:
 
         Raises HelperFailed and OverBudget, which end the program.
         """
-        began, asker = time.monotonic(), OperatorCaller(self, number)
+        began, answers = time.monotonic(), list[HelperAnswer]()
         result, error, why = None, "", ""
         try:
             if (operator := OPERATORS.get(name)) is None:
                 raise OperatorError("unknown operator", f"there is no operator {name}")
             values = checked_arguments(operator, arguments)
-            asker.use(operator)
-            result = PROCEDURES.get(name, answered)(asker, operator, values)
+            call = OpenCall(self.setup, number, operator, values, answers)
+            result = PROCEDURES.get(name, answered)(call)
+            error = call.problem
         except OperatorError as failed:
             error, why = failed.kind, failed.why
         finally:
-            noted = asker.noted(name, arguments, result, error, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            noted = OperatorCall(name, dict(arguments), result, error, answers, seconds)
             with self._lock:
                 self.calls.append(noted)
-        if result is None:
-            return {"error": error, "why": why, "usage": self.usage()}
-        return {"result": result, "usage": self.usage()}
+        told = {"error": error, "why": why} if result is None else {"result": result}
+        return {**told, "usage": self.usage()}
 
     def usage(self) -> dict[str, float | None]:
         """The totals that AFlow's `get_usage_summary` tells; a cost that is not known is None."""
         with self._lock:
-            calls = list(self.calls)
-        read, written = sum(c.prompt_tokens for c in calls), sum(c.completion_tokens for c in calls)
+            answers = [each for call in self.calls for each in call.answers]
+        read, written = (
+            sum(getattr(each, name) or 0 for each in answers)
+            for name in ("prompt_tokens", "completion_tokens")
+        )
         return {
             "total_input_tokens": read,
             "total_output_tokens": written,
             "total_tokens": read + written,
-            "call_count": sum(call.questions for call in calls),
-            "total_cost": total(call.cost for call in calls),
+            "call_count": len(answers),
+            "total_cost": total(each.cost for each in answers),
         }
 
 
 @dataclass
-class OperatorCaller:
-    """Asks the executor model for one operator call, and adds up what that took."""
+class OpenCall:
+    """One operator call: asks the executor model for it."""
 
-    host: OperatorHost
+    setup: ExecutorSetup
     number: int
     """The program's calls are numbered from 0 in the order in which it makes them."""
-    model: HelperModel = field(init=False)
-    answers: list[HelperAnswer] = field(default_factory=list)
+    operator: OperatorFacts
+    arguments: Mapping[str, Any]
+    answers: list[HelperAnswer]
+    """Of the model, so far."""
     problem: str = ""
     """The kind of a failure that the program is told as its result."""
 
-    def use(self, operator: OperatorFacts) -> None:
-        """Ask on behalf of an operator."""
-        setup = self.host.setup
-        self.model = setup.model.called_by(replace(setup.caller, operator=operator.name))
-
-    def ask(self, operator: OperatorFacts, arguments: Mapping[str, Any]) -> str:
-        """One answer. Raises OperatorError where the question is longer than the model reads,
-        HelperFailed and OverBudget."""
+    def ask(self, function: str = "", **told: Any) -> dict[str, str | bool]:
+        """One answer, read; of code what `function` needs. `told` stands beside the arguments, or
+        in the place of one. Raises OperatorError, also where the question is longer than the model
+        reads, HelperFailed and OverBudget."""
+        setup = self.setup
+        model = setup.model.called_by(replace(setup.caller, operator=self.operator.name))
         # What a program asks may hold half of a surrogate pair.
-        text = whole_text(question(operator, arguments))
+        text = whole_text(question(self.operator, {**self.arguments, **told}))
         # By the call's number and not by its arrival: calls that are open at once arrive anyhow.
         draw = self.number * MOST_QUESTIONS + len(self.answers)
-        key = SampleKey(0, f"{self.host.setup.draws}|{sha256_text(text)[:16]}", draw)
-        sent = [Message("user", text)]
-        (completion,) = self.model.answer([Question(sent, self.model.sampling, key)])
+        key = SampleKey(0, f"{setup.draws}|{sha256_text(text)[:16]}", draw)
+        (completion,) = model.answer([Question([Message("user", text)], model.sampling, key)])
         self.answers.append(completion)
         if completion.too_long:
             raise OperatorError("arguments", f"the question is too long: {completion.failure}")
         if completion.failure:
-            raise HelperFailed(f"{self.model.name} gave no answer: {completion.failure}")
-        return completion.text
+            raise HelperFailed(f"{model.name} gave no answer: {completion.failure}")
+        return read_answer(self.operator, completion.text, function)
 
-    def solve(self, code: str) -> tuple[str, str]:
-        """What the code's `solve()` returns as text, and why it failed; "" for a success."""
-        for module in BANNED:
-            if f"import {module}" in code or f"from {module}" in code:
-                return "", f"Prohibited import: {module} and graphing functionalities"
-        done = self.host.setup.code(code, SOLVE, CODE_SECONDS)
-        if done.failure in ("deadline", "cpu"):
-            return "", "Code execution timed out"
-        if done.failure is not None:
-            return "", f"{done.failure}: {done.why}"
-        if not is_reply(done.value):
-            return "", "its process answered in another form"
-        return whole_text(done.value["output"]), whole_text(done.value["error"])[:LONGEST_ERROR]
-
-    def noted(
-        self, name: str, arguments: Mapping[str, Any], result: Any, error: str, seconds: float
-    ) -> OperatorCall:
-        """The call as it is recorded."""
-        return OperatorCall(
-            name,
-            dict(arguments),
-            result,
-            error or self.problem,
-            questions=len(self.answers),
-            remembered=sum(each.remembered for each in self.answers),
-            prompt_tokens=sum(each.prompt_tokens or 0 for each in self.answers),
-            completion_tokens=sum(each.completion_tokens or 0 for each in self.answers),
-            cost=total(each.cost for each in self.answers),
-            saved=total(each.saved for each in self.answers),
-            seconds=seconds,
-        )
+    def named(self, solutions: Sequence[str]) -> str:
+        """The solution whose letter the model writes. Raises as `ask`."""
+        letter = str(self.ask(solutions=solutions)["solution_letter"])
+        if (place := LETTERS.index(letter)) < len(solutions):
+            return solutions[place]
+        raise malformed(self.operator, f"no solution {letter!r}, there are {len(solutions)}")
 
 
-Procedure = Callable[[OperatorCaller, OperatorFacts, Mapping[str, Any]], Mapping[str, Any]]
+def solved_by(code: str) -> tuple[str, str]:
+    """What the code's `solve()` returns as text, and why it failed; "" for a success."""
+    for module in BANNED:
+        if f"import {module}" in code or f"from {module}" in code:
+            return "", f"Prohibited import: {module} and graphing functionalities"
+    done = run_code(code, SOLVE, CODE_SECONDS)
+    if done.failure in ("deadline", "cpu"):
+        return "", "Code execution timed out"
+    if done.failure is not None:
+        return "", f"{done.failure}: {done.why}"
+    if not is_reply(done.value):
+        return "", "its process answered in another form"
+    return whole_text(done.value["output"]), whole_text(done.value["error"])[:LONGEST_ERROR]
 
 
-def answered(
-    asker: OperatorCaller, operator: OperatorFacts, arguments: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def answered(call: OpenCall) -> Mapping[str, Any]:
     """One question and its answer."""
-    function = str(arguments.get("entry_point", ""))
-    return read_answer(operator, asker.ask(operator, arguments), function)
+    return call.ask(str(call.arguments.get("entry_point", "")))
 
 
-def ensemble(
-    asker: OperatorCaller, operator: OperatorFacts, arguments: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def ensemble(call: OpenCall) -> Mapping[str, Any]:
     """The solution whose letter the model names."""
-    return {"response": _named(asker, operator, arguments)}
+    return {"response": call.named(call.arguments["solutions"])}
 
 
-def vote(
-    asker: OperatorCaller, operator: OperatorFacts, arguments: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def vote(call: OpenCall) -> Mapping[str, Any]:
     """The solution that most of MD_VOTES questions name, each with the solutions in another order;
     of equally frequent ones the one that was named first. A vote that cannot be read is dropped."""
-    solutions: Sequence[str] = arguments["solutions"]
+    solutions: Sequence[str] = call.arguments["solutions"]
     votes: Counter[str] = Counter()
     for number in range(MD_VOTES):
         shuffled = random.Random(number).sample(solutions, len(solutions))
         try:
-            votes[_named(asker, operator, {**arguments, "solutions": shuffled})] += 1
+            votes[call.named(shuffled)] += 1
         except OperatorError as failed:
             if failed.kind != "malformed":
                 raise
     if not votes:
-        raise malformed(operator, f"none of {MD_VOTES} votes names a solution")
+        raise malformed(call.operator, f"none of {MD_VOTES} votes names a solution")
     return {"solution": votes.most_common(1)[0][0]}
 
 
-def _named(asker: OperatorCaller, operator: OperatorFacts, arguments: Mapping[str, Any]) -> str:
-    """The solution whose letter the model writes."""
-    letter = read_answer(operator, asker.ask(operator, arguments))["solution_letter"]
-    return chosen(operator, arguments["solutions"], str(letter))
-
-
-def programmer(
-    asker: OperatorCaller, operator: OperatorFacts, arguments: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def programmer(call: OpenCall) -> Mapping[str, Any]:
     """A program's code and what its `solve()` returns. Code that fails is shown to the next attempt
     with its error; the last one's error is the output."""
     code, why, feedback = "", "", ""
     for _ in range(ATTEMPTS):
-        text = asker.ask(operator, {**arguments, "feedback": feedback})
-        code = str(read_answer(operator, text, SOLVE)["code"])
+        code = str(call.ask(SOLVE, feedback=feedback)["code"])
         if not code:
             why = "No code generated"
             break
-        output, why = asker.solve(code)
+        output, why = solved_by(code)
         if not why:
             return {"code": code, "output": output}
         feedback = f"{code}\n\n{why[:LONGEST_FEEDBACK]}"
-    asker.problem = "code"
+    call.problem = "code"
     return {"code": code, "output": why}
 
 
-def tested(
-    asker: OperatorCaller, operator: OperatorFacts, arguments: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def tested(call: OpenCall) -> Mapping[str, Any]:
     """Whether a solution passes the problem's public tests; where it fails, it is written again at
     most `test_loop` times."""
-    tests = asker.host.setup.row.extra.get(PUBLIC_TESTS) or ()
+    extra, solution = call.setup.row.extra, call.arguments["solution"]
+    tests = extra.get(PUBLIC_TESTS) or ()
     if not tests:
         raise OperatorError("arguments", "the problem has no public tests")
-    solution = arguments["solution"]
-    for loop in range(arguments["test_loop"] + 1):
-        failure = _failure(asker, solution, tests)
+    for left in range(call.arguments["test_loop"], -1, -1):
+        _, failure = passed(solution, tests, extra[ENTRY_POINT])
         if not failure:
             return {"result": True, "solution": solution}
-        if loop < arguments["test_loop"]:
-            told = {**arguments, "solution": solution, "failure": failure[:LONGEST_FEEDBACK]}
-            solution = str(read_answer(operator, asker.ask(operator, told))["solution"])
+        if left:
+            told = call.ask(solution=solution, failure=failure[:LONGEST_FEEDBACK])
+            solution = str(told["solution"])
     return {"result": False, "solution": solution}
 
 
-def _failure(asker: OperatorCaller, solution: str, tests: Sequence[str]) -> str:
-    """Why a solution fails the public tests; "" where it passes."""
-    setup = asker.host.setup
-    done = setup.tests(solution, tests, setup.row.extra[ENTRY_POINT])
-    if done.failure is not None:
-        return f"{done.failure}: {done.why}"
-    return str(done.value["failure"])
-
-
-PROCEDURES: Mapping[str, Procedure] = {
+PROCEDURES: Mapping[str, Callable[[OpenCall], Mapping[str, Any]]] = {
     "ScEnsemble": ensemble,
     "MdEnsemble": vote,
     "Programmer": programmer,

@@ -15,13 +15,14 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType, SimpleNamespace, TracebackType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 
-from assay.labs.workflows.programs.operators import OperatorError
+from assay.labs.workflows.programs.operators import AFLOW, USAGE, OperatorError
 from assay.sandbox.tested_code import load_program
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
@@ -29,20 +30,11 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 `usage` is the program's totals under AFlow's names."""
 
 FILE = "workflow.py"
-ROOTS = ("workspace", "scripts", "prompt", "prompt_custom")
 DATASETS = Literal["HumanEval", "MBPP", "GSM8K", "MATH", "HotpotQA", "DROP"]
 MOST_CHARACTERS = 500
 """Of why a program failed."""
 KINDS = re.compile(r"(raised|operator) [A-Za-z_ ]{1,40}|no_workflow|no_answer")
 PYTHONS = ("builtins", "asyncio.exceptions", "json.decoder")
-USAGE = {
-    "total_input_tokens": 0,
-    "total_output_tokens": 0,
-    "total_tokens": 0,
-    "total_cost": 0.0,
-    "call_count": 0,
-}
-"""What AFlow's `get_usage_summary` tells of a program that has called nothing."""
 
 
 class AsyncLLM:
@@ -105,7 +97,7 @@ def operator_class(described: Mapping[str, Any]) -> type[Operator]:
         inspect.Parameter(
             each["name"],
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=inspect.Parameter.empty if each["required"] else each["default"],
+            default=inspect.Parameter.empty if each["default"] is None else each["default"],
         )
         for each in described["parameters"]
     ]
@@ -149,7 +141,7 @@ def run_workflow(
     _current.append(ask)
     try:
         names = stand_ins({each["name"]: operator_class(each) for each in operators}, AsyncLLM)
-        install(names)
+        sys.meta_path.insert(0, Finder({**vars(names["operator"]), **names}))
         workflow_class = vars(load_program(program, FILE, names)).get("Workflow")
         if not isinstance(workflow_class, type):
             return failed("no_workflow", "the program defines no class Workflow", 0)
@@ -214,40 +206,25 @@ def line_of(error: BaseException) -> int:
     """The program's line that raised, the innermost; 0 where there is none."""
     if isinstance(error, SyntaxError) and error.filename == FILE:
         return error.lineno or 0
-    all_steps = steps(error.__traceback__)
-    lines = [at.tb_lineno for at in all_steps if at.tb_frame.f_code.co_filename == FILE]
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == FILE]
     return lines[-1] if lines else 0
-
-
-def steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    """A traceback's links, outermost first."""
-    while traceback is not None:
-        yield traceback
-        traceback = traceback.tb_next
 
 
 def stand_ins(operators: Mapping[str, type], llm: type) -> dict[str, Any]:
     """The names that AFlow's template gives a program, besides those it imports."""
     module = ModuleType("operator")
     module.__dict__.update(operators)
-    quiet = SimpleNamespace(**dict.fromkeys(("debug", "info", "warning", "error"), _ignore))
+    # What a program logs is seen by nobody.
+    quiet = dict.fromkeys(("debug", "info", "warning", "error"), lambda *_: None)
     return {
         "operator": module,
         "create_llm_instance": llm,
         "AsyncLLM": llm,
         "DatasetType": DATASETS,
         "prompt_custom": Prompts("prompt_custom"),
-        "logger": quiet,
+        "logger": SimpleNamespace(**quiet),
     }
-
-
-def install(names: Mapping[str, Any]) -> None:
-    """Makes AFlow's modules importable, each with all of `names` and the operators."""
-    sys.meta_path.insert(0, Finder({**vars(names["operator"]), **names}))
-
-
-def _ignore(*_: object, **__: object) -> None:
-    """What a program logs is seen by nobody."""
 
 
 class Prompts(ModuleType):
@@ -271,7 +248,7 @@ class Finder(MetaPathFinder, Loader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """A package, so that there can be modules below it; None for others' modules."""
-        if fullname.split(".")[0] not in ROOTS:
+        if fullname.split(".")[0] not in AFLOW:
             return None
         return ModuleSpec(fullname, self, is_package=True)
 

@@ -5,13 +5,11 @@ what it answers is compared here (`answers`): the program sees neither gold answ
 Rewards are made of executions elsewhere.
 """
 
-import atexit
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -20,17 +18,16 @@ from assay.data.files import whole_text
 from assay.data.formats.problem_rows import ENTRY_POINT, LEVEL, PROBLEM, PROBLEM_TYPE, TOPIC
 from assay.data.row import Row
 from assay.errors import AssayError, InputError, nearest
-from assay.labs.workflows.answers import judge_answer
-from assay.labs.workflows.execution import ABSTAINED, NO_PROGRAM, Execution, Outcome
+from assay.labs.workflows.answers import judge_answer, workers
+from assay.labs.workflows.execution import ABSTAINED, Execution, Outcome
 from assay.labs.workflows.executor import ExecutorSetup, OperatorHost
 from assay.labs.workflows.inside import checked_result
 from assay.labs.workflows.programs.operators import OPERATORS, OperatorFacts, described
 from assay.labs.workflows.programs.program import program_of
 from assay.labs.workflows.programs.validate import validate
-from assay.sandbox.isolation import Mode, chosen_isolation
-from assay.sandbox.limits import CallLimits, Limits
+from assay.sandbox.isolation import chosen_isolation
+from assay.sandbox.limits import CallLimits
 from assay.sandbox.limits import CallOutcome as Returned
-from assay.sandbox.pool import WorkerPool
 from assay.tasks.helper_model import Caller, HelperFailed, HelperModel
 from assay.tasks.judge_reward import Pair
 
@@ -101,14 +98,8 @@ def routed(table: Mapping[str, str], row: Row) -> str:
 OFFERED = "operators"
 """The field of a row that names the operators its program may use; all where it has none."""
 INSIDE = "assay.labs.workflows.inside:run_workflow"
-TEST_SECONDS = 20.0
-NOBODY = Caller()
-TESTED = "assay.sandbox.tested_code:run_tests"
-CALLED = "assay.sandbox.tested_code:call_function"
 AT_ONCE = 24
 """Programs that run at once, most of them waiting for the executor model."""
-CODE_WORKERS = 2
-PROGRAM_LIMITS = Limits(cpu_seconds=20, memory_bytes=1 << 30, processes=8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,75 +116,35 @@ class RunSettings:
     """In all. A program that waited for so long met an executor that fails."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A program's execution, and what its answer was judged to be worth."""
-
-    execution: Execution
-    score: float | None
-    """0 to 1; None where nothing was judged."""
-
-
-@cache
-def _programs(isolation: Mode, calls: int) -> WorkerPool:
-    limits = CallLimits(calls=calls)
-    pool = WorkerPool(INSIDE, AT_ONCE, PROGRAM_LIMITS, isolation, calls=limits)
-    atexit.register(pool.close)
-    return pool
-
-
-@cache
-def _workers(function: str, isolation: Mode) -> WorkerPool:
-    pool = WorkerPool(function, CODE_WORKERS, PROGRAM_LIMITS, isolation)
-    atexit.register(pool.close)
-    return pool
-
-
-def run_code(program: str, function: str, deadline: float) -> Returned:
-    """What a function of a Python program returns in the sandbox; see `program.call_function`."""
-    pool = _workers(CALLED, chosen_isolation())
-    return pool.map([{"program": program, "name": function}], deadline)[0]
-
-
-def run_tests(code: str, tests: Sequence[str], entry_point: str) -> Returned:
-    """How many tests pass that code, in the sandbox; see `tested_code.run_tests`."""
-    request = {"answer": code, "tests": list(tests), "entry_point": entry_point}
-    return _workers(TESTED, chosen_isolation()).map([request], TEST_SECONDS)[0]
-
-
-def run_all(
-    pairs: Sequence[Pair], model: HelperModel, settings: RunSettings, caller: Caller = NOBODY
-) -> list[Attempt]:
+def run_all(pairs: Sequence[Pair], model: HelperModel, settings: RunSettings) -> list[Execution]:
     """What became of each completion, in order; several programs run at once.
 
     Raises RunFailure.
     """
     with ThreadPoolExecutor(min(AT_ONCE, max(len(pairs), 1)), "assay-workflow") as threads:
-        return list(threads.map(lambda p: run_one(p[0], p[1], model, settings, caller), pairs))
+        return list(threads.map(lambda p: run_one(p[0], p[1], model, settings), pairs))
 
 
 def run_one(
-    row: Row, completion: Completion, model: HelperModel, settings: RunSettings, caller: Caller
-) -> Attempt:
+    row: Row, completion: Completion, model: HelperModel, settings: RunSettings
+) -> Execution:
     """What became of one completion. Raises as `run_all`; any other error is the lab's own, and
     leaves this completion alone without a verdict."""
     draws = f"{row.id}#{visit_of(row, completion)}"
-    named = replace(caller, problem=row.id, completion=completion.id)
-    setup = ExecutorSetup(model, run_code, run_tests, row, draws, named)
+    setup = ExecutorSetup(model, row, draws, Caller(problem=row.id, completion=completion.id))
     try:
-        reward = judged(row, run_text(completion.text, setup, settings))
-        if settings.fallback and reward.execution.outcome not in ("solved", "wrong", ABSTAINED):
+        ran = judged(row, run_text(completion.text, setup, settings))
+        if settings.fallback and ran.outcome not in ("solved", "wrong", ABSTAINED):
             # The outcome stays the policy's failure, and so does its score.
             is_code = row.extra[PROBLEM_TYPE] == "code"
             answer = run_source(FALLBACK["code" if is_code else "text"], setup, settings)
-            facts = {"fallback": True, "answer": answer.answer, "fallback_calls": answer.calls}
-            return replace(reward, execution=replace(reward.execution, **facts))
-        return reward
+            return replace(ran, fallback=True, answer=answer.answer, fallback_calls=answer.calls)
+        return ran
     except AssayError:
         raise
     except Exception as error:
         why = whole_text(f"the lab failed: {type(error).__name__}: {error}")
-        return Attempt(Execution(ABSTAINED, error="lab", why=why), None)
+        return Execution(ABSTAINED, error="lab", why=why)
 
 
 def visit_of(row: Row, completion: Completion) -> str:
@@ -208,7 +159,7 @@ def run_text(text: str, setup: ExecutorSetup, settings: RunSettings) -> Executio
     source = program_of(text)
     if source is None:
         why = "the completion has no program with a class Workflow"
-        return Execution("invalid program", error=NO_PROGRAM, why=why)
+        return Execution("invalid program", error="no_program", why=why)
     is_code = setup.row.extra[PROBLEM_TYPE] == "code"
     findings = validate(source, operators=offered(setup.row), code_problem=is_code)
     if findings:
@@ -230,17 +181,17 @@ def run_source(source: str, setup: ExecutorSetup, settings: RunSettings) -> Exec
         "program": source,
         "problem": row.extra[PROBLEM],
         "entry_point": row.extra.get(ENTRY_POINT) or "",
-        "operators": [each for each in described() if each["name"] in offered(row)],
+        "operators": described(offered(row)),
     }
     began = time.monotonic()
     try:
-        pool = _programs(chosen_isolation(), settings.calls)
+        pool = workers(INSIDE, chosen_isolation(), AT_ONCE, CallLimits(calls=settings.calls))
         done = pool.run(arguments, host, settings.seconds, settings.longest)
     except HelperFailed as failed:
         ended: Mapping[str, Any] = {"outcome": ABSTAINED, "error": "model", "why": str(failed)}
     else:
-        ended = ending(done.outcome)
-        if done.outcome.failure == "deadline" and done.seconds >= settings.longest:
+        ended = ending(done)
+        if done.failure == "deadline" and time.monotonic() - began >= settings.longest:
             why = "the executor model did not answer in time"
             ended = {"outcome": ABSTAINED, "error": "model", "why": why}
     calls = tuple(host.calls)
@@ -264,12 +215,12 @@ def ending(returned: Returned) -> dict[str, Any]:
     return {"outcome": outcome, "error": kind, "why": why}
 
 
-def judged(row: Row, execution: Execution) -> Attempt:
+def judged(row: Row, execution: Execution) -> Execution:
     """An execution with the verdict on its answer; "executor failure" where there is none."""
     if execution.outcome != "wrong":
-        return Attempt(execution, None)
-    score, why = judge_answer(row, execution.answer, run_tests)
+        return execution
+    score, why = judge_answer(row, execution.answer)
     if score is None:
-        return Attempt(replace(execution, outcome=ABSTAINED, error="judge", why=why), None)
+        return replace(execution, outcome=ABSTAINED, error="judge", why=why)
     outcome: Outcome = "solved" if score >= 1 else "wrong"
-    return Attempt(replace(execution, outcome=outcome, why=why), score)
+    return replace(execution, outcome=outcome, why=why, score=score)

@@ -29,6 +29,7 @@ from assay.data.loaded import Loaded, Record
 from assay.data.row import Message, Row
 from assay.data.wheels import wheel_directory
 from assay.errors import InputError, look_up, within
+from assay.labs.workflows.answers import TEST_SECONDS
 from assay.labs.workflows.execution import (
     EXECUTOR,
     GROUP_DIVERSITY,
@@ -43,7 +44,6 @@ from assay.labs.workflows.programs.program import program_of
 from assay.labs.workflows.run_program import (
     FIXED_SOURCES,
     OFFERED,
-    TEST_SECONDS,
     WORKFLOW,
     RunSettings,
     offered,
@@ -200,8 +200,7 @@ def judged_by(
     def judge(pairs: Sequence[Pair], helpers: Mapping[str, HelperModel]) -> list[Reward]:
         attempts = run_all(pairs, helpers[EXECUTOR], settings)
         return [
-            rewarding(each.execution, each.score, row)
-            for (row, _), each in zip(pairs, attempts, strict=True)
+            rewarding(each, each.score, row) for (row, _), each in zip(pairs, attempts, strict=True)
         ]
 
     return JudgeReward(

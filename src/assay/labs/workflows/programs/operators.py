@@ -11,19 +11,28 @@ text; a paragraph whose arguments are all empty or the operator's defaults is le
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from typing import Any, Literal
 
 from assay.errors import nearest
 
-REQUIRED = object()
-"""The default of a parameter that has none."""
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """By which an ensemble names its solutions."""
 MOST_SOLUTIONS = len(LETTERS)
 MOST_COUNT = 10
 """Of a parameter that says how often: a program cannot ask for thousands of answers in one call."""
+
+AFLOW = ("workspace", "scripts", "prompt", "prompt_custom")
+"""Roots of the modules of AFlow's repository, which the sandbox has stand-ins for."""
+USAGE: Mapping[str, float] = {
+    "total_input_tokens": 0,
+    "total_output_tokens": 0,
+    "total_tokens": 0,
+    "total_cost": 0.0,
+    "call_count": 0,
+}
+"""What AFlow's `get_usage_summary` tells of a program that has called nothing."""
 
 Kind = Literal["text", "texts", "count"]
 
@@ -43,12 +52,13 @@ class Parameter:
 
     name: str
     kind: Kind = "text"
-    default: Any = REQUIRED
+    default: Any = None
+    """None where a call has to give it."""
 
     @property
     def required(self) -> bool:
         """Whether a call has to give it."""
-        return self.default is REQUIRED
+        return self.default is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +97,11 @@ MD_VOTES = 5
 """AFlow's `vote_count`: how often MdEnsemble asks, each time with the solutions reordered."""
 
 
-def described() -> list[dict[str, Any]]:
+def described(operators: Mapping[str, OperatorFacts] = OPERATORS) -> list[dict[str, Any]]:
     """The operators' signatures as JSON, for the world inside the sandbox."""
     return [
-        {
-            "name": operator.name,
-            "parameters": [
-                {
-                    "name": each.name,
-                    "kind": each.kind,
-                    "required": each.required,
-                    "default": None if each.required else each.default,
-                }
-                for each in operator.parameters
-            ],
-        }
-        for operator in OPERATORS.values()
+        {"name": each.name, "parameters": [*map(asdict, each.parameters)]}
+        for each in operators.values()
     ]
 
 

@@ -10,14 +10,14 @@ either kind of fence and line end, indented or not; one that is never closed goe
 import ast
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from markdown_it import MarkdownIt
 
 from assay.errors import InputError
-from assay.labs.workflows.programs.operators import OPERATORS
+from assay.labs.workflows.programs.operators import AFLOW, OPERATORS
 
 CLASS = "Workflow"
 FILE = "workflow.py"
@@ -25,8 +25,6 @@ MOST_CHARACTERS = 20_000
 """Of a source; the longest published program has 6 336."""
 MOST_DEPTH = 60
 """Levels of the syntax tree; ordinary programs have about 15."""
-AFLOW = ("workspace", "scripts", "prompt", "prompt_custom")
-"""Roots of the modules of AFlow's repository, which the sandbox has stand-ins for."""
 GIVEN = frozenset(
     {"operator", "create_llm_instance", "AsyncLLM", "DatasetType", "prompt_custom", "logger"}
 )
@@ -98,28 +96,26 @@ def unreadable(code: str, line: int, problem: str) -> InputError:
     return InputError(problem, field=code, line=line)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Program:
     """A parsed program and the meaning of its names."""
 
-    nodes: tuple[ast.AST, ...]
+    nodes: list[ast.AST] = field(default_factory=list)
     """All statements, expressions and the like, parents before children."""
-    below: Mapping[ast.AST, list[ast.AST]]
-    """The children of each node, in the source's order."""
-    parents: Mapping[ast.AST, ast.AST]
-    owners: Mapping[ast.AST, Owner | None]
+    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    owners: dict[ast.AST, Owner | None] = field(default_factory=dict)
     """The innermost function or lambda around a node; None at the top level."""
-    workflow: ast.ClassDef | None
+    workflow: ast.ClassDef | None = None
     """The last class `Workflow` at the top level, which is the one that counts."""
-    selves: Mapping[Owner | None, str]
+    selves: dict[Owner | None, str] = field(default_factory=dict)
     """What `self` is called in a method of `Workflow` and in the functions inside of it."""
-    assigned: Mapping[Place, list[ast.AST | None]]
+    assigned: dict[Place, list[ast.AST | None]] = field(default_factory=dict)
     """What is put into each place; None for a value that is not simply said."""
-    imported: Mapping[str, str]
+    imported: dict[str, str] = field(default_factory=dict)
     """Dotted meaning of a name that only imports bind: "re", "workspace.X.operator.Custom"."""
-    bound: frozenset[str]
+    bound: frozenset[str] = frozenset()
     """All names that anything binds anywhere."""
-    held: Mapping[Place, str]
+    held: dict[Place, str] = field(default_factory=dict)
     """"operator:NAME", "llm", "async function", or "" for anything else."""
 
     def dotted(self, node: ast.AST) -> str:
@@ -179,31 +175,28 @@ def read_program(source: str) -> Program:
     if len(source) > MOST_CHARACTERS:
         raise unreadable("too_long", 0, f"{len(source)} characters")
     tree = _python(lambda: ast.parse(source, FILE))
-    nodes, below, parents, owners = _indexed(tree)
+    program = _indexed(tree)
     # The compiler alone refuses `return` outside of a function and the like. Nothing is run.
     _python(lambda: compile(tree, FILE, "exec", dont_inherit=True))
-    classes = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == CLASS]
-    bare = Program(nodes, below, parents, owners, classes[-1] if classes else None,
-        selves={}, assigned={}, imported={}, bound=frozenset(), held={})  # fmt: skip
-    bare = replace(bare, selves=_selves(bare))
-    assigned: dict[Place, list[ast.AST | None]] = {}
-    meanings: dict[str, str] = {}
+    for each in tree.body:
+        if isinstance(each, ast.ClassDef) and each.name == CLASS:
+            program.workflow = each
+    program.selves = _selves(program)
     otherwise: set[str] = set()
-    for node in nodes:
+    for node in program.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            named = dict(_imports(node))
-            meanings |= named
-            for name in named:
-                assigned.setdefault((owners[node], name), [])
+            for name, meaning in _imports(node):
+                program.imported[name] = meaning
+                program.assigned.setdefault((program.owners[node], name), [])
         else:
-            for place, value in _bindings(node, bare):
-                assigned.setdefault(place, []).append(value)
+            for place, value in _bindings(node, program):
+                program.assigned.setdefault(place, []).append(value)
                 otherwise |= {place[1]} if place[0] != ATTRIBUTE else set()
-    imported = {name: meaning for name, meaning in meanings.items() if name not in otherwise}
-    bound = frozenset(otherwise | meanings.keys())
-    named = replace(bare, assigned=assigned, imported=imported, bound=bound)
-    first = replace(named, held=_held(named, aliases=False))
-    return replace(first, held=_held(first, aliases=True))
+    program.bound = frozenset(otherwise | program.imported.keys())
+    program.imported = {n: each for n, each in program.imported.items() if n not in otherwise}
+    for aliases in (False, True):
+        program.held = _held(program, aliases)
+    return program
 
 
 def _python(step: Callable[[], T]) -> T:
@@ -223,31 +216,20 @@ def _python(step: Callable[[], T]) -> T:
         raise unreadable("too_deep", 0, "too deep for the parser") from None
 
 
-def _indexed(
-    tree: ast.Module,
-) -> tuple[
-    tuple[ast.AST, ...],
-    dict[ast.AST, list[ast.AST]],
-    dict[ast.AST, ast.AST],
-    dict[ast.AST, Owner | None],
-]:
+def _indexed(tree: ast.Module) -> Program:
     """All nodes level by level, so that no text makes it recurse. Raises InputError."""
-    nodes: list[ast.AST] = []
-    below: dict[ast.AST, list[ast.AST]] = {}
-    parents: dict[ast.AST, ast.AST] = {}
-    owners: dict[ast.AST, Owner | None] = {tree: None}
-    level: list[ast.AST] = [tree]
+    program, level = Program(owners={tree: None}), list[ast.AST]([tree])
     for _ in range(MOST_DEPTH):
-        nodes += level
-        for parent in level:
-            owner = parent if isinstance(parent, Owner) else owners[parent]
+        program.nodes += level
+        above, level = level, []
+        for parent in above:
             children = [c for c in ast.iter_child_nodes(parent) if not isinstance(c, SHARED)]
-            below[parent] = children
-            for child in children:
-                parents[child], owners[child] = parent, owner
-        level = [child for parent in level for child in below[parent]]
+            level += children
+            program.parents |= dict.fromkeys(children, parent)
+            owner = parent if isinstance(parent, Owner) else program.owners[parent]
+            program.owners |= dict.fromkeys(children, owner)
         if not level:
-            return tuple(nodes), below, parents, owners
+            return program
     line = getattr(level[0], "lineno", 0)
     raise unreadable("too_deep", line, f"more than {MOST_DEPTH} levels deep")
 

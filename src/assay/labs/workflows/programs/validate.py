@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 
 from assay.errors import InputError
-from assay.labs.workflows.programs.operators import OPERATORS, OperatorFacts
+from assay.labs.workflows.programs.operators import AFLOW, OPERATORS, USAGE, OperatorFacts
 from assay.labs.workflows.programs.program import (
-    AFLOW,
     ASYNC,
     ATTRIBUTE,
     GIVEN,
@@ -52,11 +51,7 @@ REFLECTION = frozenset({"setattr", "hasattr", "getattr", "vars"})
 """With these or `__dict__` a program may set an attribute, or leave its use alone, unseen."""
 COROUTINES = frozenset(f"asyncio.{name}" for name in ("gather", "sleep", "wait", "wait_for"))
 TASKS = frozenset(f"asyncio.{name}" for name in ("create_task", "ensure_future", "as_completed"))
-USAGE = "get_usage_summary"
-USAGE_KEYS = frozenset(
-    {"total_input_tokens", "total_output_tokens", "total_tokens", "total_cost", "call_count"}
-    | {"history"}
-)
+USAGE_SUMMARY = "get_usage_summary"
 DICT_METHODS = frozenset(dir(dict))
 MOST_CHARACTERS = 200
 """Of a finding's sentence: names in it are a model's."""
@@ -234,7 +229,7 @@ def _call(
 def _attribute(node: ast.Attribute, program: Program) -> Iterator[ProgramFinding]:
     parent, place, held = program.parents[node], program.place(node), program.value(node.value)
     called, name = isinstance(parent, ast.Call) and parent.func is node, ast.unparse(node)
-    if held == LLM and not (called and node.attr == USAGE):
+    if held == LLM and not (called and node.attr == USAGE_SUMMARY):
         yield finding("llm_attribute", node, f"{name} is not there")
     elif held.startswith(OPERATOR):
         yield finding("unknown_attribute", node, f"an operator has no {node.attr!r}")
@@ -321,7 +316,7 @@ def check_results(
     """Findings of the results of operators and of the llm's usage: keys that none of the operators
     has whose results a variable may hold, and whole results that are returned."""
     keys = {name: frozenset(operator.keys) for name, operator in operators.items()}
-    keys |= {USAGE: USAGE_KEYS}
+    keys |= {USAGE_SUMMARY: frozenset({*USAGE, "history"})}
     held: dict[Place, frozenset[str]] = {}
     for place, values in program.assigned.items():
         results = [result_of(each, program) for each in values]
@@ -399,12 +394,12 @@ def above(node: ast.AST, program: Program) -> Iterator[ast.AST]:
 
 
 def result_of(node: ast.AST | None, program: Program) -> str:
-    """The operator whose result an expression is, or USAGE; "" for anything else."""
+    """The operator whose result an expression is, or USAGE_SUMMARY; "" for anything else."""
     match node:
         case ast.Await(value=ast.Call() as call):
             return program.operator(call)
         case ast.Call(func=ast.Attribute(attr="get_usage_summary")):
-            return USAGE
+            return USAGE_SUMMARY
     return OTHER
 
 
