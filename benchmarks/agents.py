@@ -14,15 +14,15 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import torch
 
-from assay.agents.gateway import Gateway
-from assay.agents.task import AgentDialogue, AgentEnvironment, Programs
+from assay.agents.gateway import Agent
+from assay.agents.task import AgentEpisode
 from assay.data.episode import Ended
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
@@ -125,16 +125,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "agent.py").write_text(AGENT)
         function, _ = function_in("path:agent.py:solve", Path(folder))
-        gateway = Gateway()
-        programs = Programs(gateway, {"deadline": 600.0, "function": place_of(function)})
+        agent = Agent({"deadline": 600.0, "function": place_of(function)}, asked.together)
         sides: dict[str, Make] = {
             "dialogue": lambda row: RenderedDialogue(InProcess(row), renderer, decode),
-            "agent": lambda row: AgentEnvironment(
-                AgentDialogue(row, lambda: programs, asked.together), renderer, decode
-            ),
+            "agent": lambda row: AgentEpisode(row, agent=agent).in_tokens(renderer, decode),
         }
         figures: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
-        with gateway.up(), programs.running():
+        with closing(agent):
             for number in range(-1, asked.rounds):
                 answers = {}
                 for name, make in sides.items():

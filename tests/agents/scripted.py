@@ -2,13 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.agents.gateway import Gateway
-from assay.agents.task import AgentDialogue, AgentEnvironment, Programs
+from assay.agents.gateway import Agent
+from assay.agents.task import AgentEpisode
 from assay.data.episode import Context, Turn, tokens_of
 from assay.data.renderings.rendering import Renderer
 from assay.data.row import Message, Row
@@ -70,7 +70,7 @@ class Outcome:
     """What came of some episodes."""
 
     played: list[Played]
-    environments: list[AgentEnvironment]
+    environments: list[AgentEpisode]
     notes: list[str]
 
     @property
@@ -98,7 +98,6 @@ def run(
     else:
         started = {"command": list(source), "folder": str(folder)}
     notes: list[str] = []
-    gateway = Gateway(helpers or {}, notes.append)
     made = renderer()
     ends = set(policy.tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"]))
 
@@ -106,13 +105,11 @@ def run(
         kept = [token for token in tokens if token not in ends]
         return policy.tokenizer.decode(kept, skip_special_tokens=False)
 
-    programs = Programs(gateway, {"deadline": 20.0, **started, **(settings or {})})
-    with gateway.up(), programs.running():
+    settings = {"deadline": 20.0, **started, **(settings or {})}
+    agent = Agent(settings, together, {}, lambda: helpers or {}, notes.append)
+    with closing(agent):
         keys = [SampleKey(7, row.id, 0) for row in rows]
-        environments = [
-            AgentEnvironment(AgentDialogue(row, lambda: programs, together), made, decode)
-            for row in rows
-        ]
+        environments = [AgentEpisode(row, agent=agent).in_tokens(made, decode) for row in rows]
         sampling = Sampling(1.0, max_tokens)
         played = run_episodes(policy, environments, keys, sampling, positions)
     return Outcome(played, environments, notes)

@@ -1,15 +1,17 @@
 """An agent's calls are turns: what it sent is what was read, what it got is what was sampled."""
 
-import json
+import asyncio
 import re
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from assay.data.episode import tokens_of
-from assay.data.row import Message, Row
+from assay.agents.gateway import reward_in
+from assay.agents.host import Host
+from assay.data.episode import Reward, row_values, tokens_of
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import HelperAnswer
 from tests.agents.scripted import ROWS, Scripted, renderer, run
@@ -98,6 +100,9 @@ def test_branches_are_turns_of_one_episode_in_one_order(tmp_path, policy):
     assert [len(p.turns) for p in outcome.played] == [6, 6]
 
 
+CLOSES = "import os, time; os.write(1, b'{\"reward\": 1}'); os.close(1); time.sleep(60)"
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
@@ -106,23 +111,15 @@ def test_branches_are_turns_of_one_episode_in_one_order(tmp_path, policy):
         ("import time; time.sleep(60)", "no reward within 2 seconds"),
         ("return 'good'", "not a number or a Reward"),
         ("return None", "returned None"),
+        ("import os; os.kill(os.getpid(), 9)", "ended with SIGKILL"),
+        (["no-such-program"], "cannot be started: No such file"),
+        ([sys.executable, "-c", CLOSES], "no reward within 2 seconds"),
     ],
 )
 def test_an_agent_that_goes_wrong_abstains_with_its_reason(tmp_path, policy, body, why):
-    source = f"def solve(row, client):\n    {body}\n"
+    source = body if isinstance(body, list) else f"def solve(row, client):\n    {body}\n"
     outcome = run(tmp_path, source, policy, ROWS[:2], settings={"deadline": 2.0})
     assert all(r.value is None and why in r.why for r in outcome.rewards), outcome.rewards
-
-
-def test_a_call_that_nobody_awaits_is_an_abstention(tmp_path, policy):
-    source = f"""{ASK}
-    task = asyncio.ensure_future(ask(client))
-    await asyncio.sleep(0.5)
-    return 1.0
-"""
-    policy.reply = lambda text, key: (time.sleep(1.5), "2")[1]
-    outcome = run(tmp_path, source, policy, ROWS[:1])
-    assert outcome.rewards[0].value is None and "waited" in outcome.rewards[0].why
 
 
 def test_every_one_of_equal_calls_that_wait_at_the_end_is_told_so_and_the_episode_is_closed(
@@ -136,9 +133,8 @@ def test_every_one_of_equal_calls_that_wait_at_the_end_is_told_so_and_the_episod
     policy.reply = lambda text, key: (time.sleep(4), "2")[1]
     (environment,) = run(tmp_path, source, policy, ROWS[:1]).environments
     assert "3 of its calls waited" in environment.reward.why
-    dialogue = environment.dialogue
-    assert all(call.done.done() for call in dialogue.episode.calls)
-    assert not dialogue.gateway.episodes
+    assert all(call.done.done() for call in environment.calls)
+    assert not environment.agent.episodes
 
 
 @pytest.mark.parametrize("more", ["n=2, stream=True", "top_logprobs=3, logprobs=True"])
@@ -239,11 +235,19 @@ def test_a_program_of_any_language_gets_its_row_and_prints_its_reward(tmp_path, 
         "reply = u.urlopen(u.Request(url, json.dumps(body).encode(), key)).read()\n"
         "text = json.loads(reply)['choices'][0]['message']['content']\n"
         "print('thinking')\n"
-        "print(json.dumps({'reward': float('0' not in text), 'facts': {'text': text}}))\n"
+        "facts = {'text': text, 'level': row['level']}\n"
+        "print(json.dumps({'reward': float('0' not in text), 'facts': facts}))\n"
     )
     policy.reply = lambda text, key: "1 and 10"
-    outcome = run(tmp_path, [sys.executable, "agent.py"], policy, ROWS[:3])
-    assert [(r.value, r.facts["text"]) for r in outcome.rewards] == [(1.0, "1 and 1")] * 3
+    rows = [replace(row, extra={"level": 2}) for row in ROWS[:3]]
+    (one, *others) = run(tmp_path, [sys.executable, "agent.py"], policy, rows).rewards
+    assert one == Reward(1.0, facts={"text": "1 and 1", "level": 2.0}) and others == [one, one]
+
+
+@pytest.mark.parametrize("line", ['{"reward": NaN}', "[" * 100_000, "[1]", '{"parts": {}}'])
+def test_a_last_line_that_is_no_reward_abstains(line):
+    assert reward_in(line).value is None and "is no reward" in reward_in(line).why
+    assert reward_in('{"reward": null}').why == "the agent abstained"
 
 
 def test_a_kept_program_has_one_episode_after_another(tmp_path, policy):
@@ -259,22 +263,30 @@ def test_a_kept_program_has_one_episode_after_another(tmp_path, policy):
     assert len({reward.facts["pid"] for reward in outcome.rewards}) == 1
 
 
+def test_a_kept_program_that_has_ended_is_started_anew():
+    script = "import os, time; input(); print(os.getpid(), flush=True); time.sleep(0.5)"
+    settings = {"command": [sys.executable, "-c", script], "kept": True, "folder": "."}
+    host = Host({**settings, "url": "", "deadline": 20.0}, None)
+
+    async def two() -> set[int]:
+        first = await host.play({"key": "one", "row": row_values(ROWS[0])})
+        for each in host.idle:
+            await each.output.read()
+        second = await host.play({"key": "two", "row": row_values(ROWS[0])})
+        return {int(first), int(second)}
+
+    assert len(asyncio.run(two())) == 2
+
+
 def test_a_foreign_key_and_a_call_after_the_end_are_refused(tmp_path, policy):
     source = """
 import httpx
 
 async def solve(row, client):
     async with httpx.AsyncClient() as http:
-        answer = await http.post(str(client._url if hasattr(client, "_url") else client.base_url)
-            .rstrip("/") + "/chat/completions", headers={"authorization": "Bearer other"},
+        answer = await http.post(str(client.base_url).rstrip("/") + "/chat/completions",
+            headers={"authorization": "Bearer other"},
             json={"model": "policy", "messages": []})
     return float(answer.status_code == 401)
 """
     assert run(tmp_path, source, policy, ROWS[:1]).rewards[0].value == 1.0
-
-
-def test_the_row_that_a_program_reads_has_its_columns(tmp_path):
-    from assay.agents.task import shown_row
-
-    row = Row("a", (Message("user", "hi"),), gold=3, extra={"level": 2})
-    assert json.loads(json.dumps(shown_row(row)))["level"] == 2

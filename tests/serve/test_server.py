@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from assay.agents.http import HOST, bound
+from assay.agents.http import HOST
 from assay.data.renderings.rendering import Renderer
 from assay.errors import InputError
 from assay.lab.models.language_encoder import LanguageEncoder
@@ -20,7 +20,7 @@ from assay.models.load import load_model
 from assay.models.precision import choose_precision
 from assay.rl.policy import SampleKey, Sampling
 from assay.rollout.engines.cpu.sampler import LocalSampler
-from assay.serve.connections import token_for_clients
+from assay.serve.connections import bound, token_for_clients
 from assay.serve.server import greeting
 from tests.cli.conftest import assert_one_line, call
 from tests.models.folders import save_tiny_model

@@ -36,7 +36,7 @@ def run(home: Path):
 
 @pytest.fixture(scope="module")
 def site(home: Path, run) -> Iterator[str]:
-    with up(application(Window(named_labs([home])), TOKEN), 0) as port:
+    with up(application(Window(named_labs([home])), TOKEN)) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -69,7 +69,7 @@ def training(folder: Path, *settings: str) -> Iterator[None]:
 
 def test_a_run_is_followed_while_it_trains(tmp_path: Path, tab: Tab):
     make_lab(tmp_path)
-    with up(application(Window({"tiny": tmp_path}), TOKEN), 0) as port:
+    with up(application(Window({"tiny": tmp_path}), TOKEN)) as port:
         tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}")
         assert "No runs here" in tab.text()
         with training(tmp_path, "stage.sft.steps=40", "stage.rl.steps=6"):
@@ -145,7 +145,7 @@ def test_the_policy_stops_a_script_that_gets_in(site: str, run, browser: Tab):
 def test_what_a_reader_opened_and_chose_stays_while_a_page_grows(tmp_path: Path, tab: Tab):
     run = lab(tmp_path / "lab")
     write_status(run.path, replace(stored_status(run.path), status="running"))
-    with hold_run(run.path), up(application(Window({"lab": run.root}), TOKEN), 0) as port:
+    with hold_run(run.path), up(application(Window({"lab": run.root}), TOKEN)) as port:
         tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}")
         tab.press("j", "x")
         tab.script("document.querySelectorAll('main tbody a')[1].focus()")
@@ -189,7 +189,7 @@ def test_pages_are_read_without_javascript(site: str, run, tab: Tab):
 def test_the_window_counts_as_lost_only_where_it_does_not_answer(tmp_path: Path, tab: Tab):
     run, lost = empty_run(tmp_path / "lab"), "document.querySelector('.lost').hidden"
     write_status(run.path, replace(stored_status(run.path), status="running"))
-    with hold_run(run.path), up(application(Window({"lab": run.root}), TOKEN), 0) as port:
+    with hold_run(run.path), up(application(Window({"lab": run.root}), TOKEN)) as port:
         tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}")
         tab.open(f"http://127.0.0.1:{port}/lab/lab/runs/{run}/")
         tab.script("document.querySelector('main').dataset.live = '/nothing'")

@@ -9,23 +9,22 @@ model's, so that no judge is answered by what it judges.
 """
 
 import asyncio
-import secrets
+import json
+import sys
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property
+from subprocess import PIPE, Popen
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import JSONResponse, Response
 
-from assay.agents.http import HOST, answering, event, read_body, unknown_route, up
+from assay.agents.http import HOST, application, model_list, read_body, streamed, up
 from assay.agents.protocol import (
     REFUSED,
     ChatRequest,
@@ -40,18 +39,20 @@ from assay.agents.protocol import (
     refusal,
 )
 from assay.data.conversation import dump_messages
-from assay.data.episode import Reward
+from assay.data.episode import Reward, row_values
 from assay.data.files import canonical_json, sha256_text
 from assay.data.row import Message, Row
+from assay.errors import InputError
 from assay.rl.policy import SampleKey
 from assay.rollout.episodes import TURN
 from assay.tasks.helper_model import HelperModel, Question
+from assay.tasks.user_code import as_value
 
+ENDED = "the process that runs agents ended"
 POLICY = "policy"
 """The name under which the policy answers."""
-MOST_CHOICES = 64
-"""The largest `n` of a request."""
 RULED = ("temperature", "top_p", "top_k", "seed", "stop_token_ids", "skip_special_tokens")
+RULED += ("tool_choice", "model")
 """What the stage or the evaluation sets, whatever a request asks for."""
 TAKEN = ("n", "logprobs", "tool_choice")
 """What `serve` refuses and is done here, or noted."""
@@ -60,46 +61,30 @@ RETRY = "x-stainless-retry-count"
 """OpenAI's clients say here how often they have sent a request before."""
 
 
-class AgentChat(ChatRequest):
-    """A chat of an agent."""
-
-    n: int | None = None
-    logprobs: bool | None = None
-    tool_choice: Any = None
-
-
-class AgentCompletion(CompletionRequest):
-    """A bare completion of an agent."""
-
-    n: int | None = None
-    logprobs: int | None = None
-
-
 @dataclass(eq=False)
 class AgentCall:
     """One request of an agent, until all its choices are sampled."""
 
+    request: ChatRequest | CompletionRequest
     messages: tuple[Message, ...]
     tools: tuple[Any, ...]
-    prompt: str | tuple[int, ...] | None
-    """Of a completion without messages."""
-    stops: tuple[str, ...]
-    max_tokens: int | None
-    logprobs: bool
-    count: int
     name: str
     """A fingerprint of what is asked, and which of the equal calls of its episode it is."""
     choices: list[FinishedCompletion] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=lambda: [0, 0])
-    """Tokens read, and tokens sampled."""
+    read: int = 0
+    """Tokens, as `drawn`."""
+    drawn: int = 0
     done: "Future[None]" = field(default_factory=Future)
 
-    def usage(self) -> Json | None:
-        """Token counts as OpenAI writes them; None where they are not known."""
-        read, drawn = self.tokens
-        if not read + drawn:
-            return None
-        return {"prompt_tokens": read, "completion_tokens": drawn, "total_tokens": read + drawn}
+    @property
+    def logprobs(self) -> bool:
+        """Whether its answer tells log-probabilities; 0 asks for those of the drawn tokens."""
+        return self.request.logprobs is not None and self.request.logprobs is not False
+
+    def end(self, error: Exception | None = None) -> None:
+        """Answer it with its choices or with an error; the first answer stands."""
+        if not self.done.done():
+            self.done.set_exception(error) if error else self.done.set_result(None)
 
 
 @dataclass(eq=False)
@@ -107,9 +92,10 @@ class OpenEpisode:
     """What the gateway knows of an episode until it is closed."""
 
     row: Row
-    key: SampleKey
-    api_key: str = field(default_factory=lambda: f"assay-{secrets.token_urlsafe(24)}")
-    waiting: deque[AgentCall] = field(default_factory=deque)
+    key: SampleKey = SampleKey(0, "", 0)
+    """For the random numbers of helper models."""
+    api_key: str = ""
+    """"" before it is begun."""
     made: Counter[str] = field(default_factory=Counter)
     """How many calls asked the same, of helpers too, by fingerprint."""
     calls: list[AgentCall] = field(default_factory=list)
@@ -121,6 +107,10 @@ class OpenEpisode:
     by_name: bool = False
     """Whether it has asked for the policy by its name."""
 
+    def pending(self) -> list[AgentCall]:
+        """Its calls that are not answered yet."""
+        return [call for call in self.calls if not call.done.done()]
+
     def named(self, fingerprint: str) -> str:
         """The name of one more call that asks this."""
         self.made[fingerprint] += 1
@@ -128,75 +118,109 @@ class OpenEpisode:
 
 
 @dataclass(eq=False)
-class Gateway:
-    """The open episodes of one stage or evaluation, and the models behind its address."""
+class Agent:
+    """The agent of an experiment: the host of its processes, its open episodes, and the models
+    behind the address that they ask. All of it starts with the first episode; a host that died
+    starts anew."""
 
-    helpers: Mapping[str, HelperModel] = field(default_factory=dict)
+    settings: Mapping[str, Any]
+    """See `agents.host`, without the address."""
+    together: int = 16
+    """Episodes at once."""
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """What the manifest says of it: its table, and its files' fingerprints."""
+    helpers: Callable[[], Mapping[str, HelperModel]] = dict
+    """Models that answer under their names."""
     note: Callable[[str], None] = lambda line: None
     """Is told once of each setting that a request asks for and does not get."""
-    url: str = ""
     episodes: dict[str, OpenEpisode] = field(default_factory=dict)
+    """By API key."""
     news: threading.Condition = field(default_factory=threading.Condition)
+    """Is notified when an agent may have stopped waiting."""
     _noted: set[str] = field(default_factory=set)
+    _host: "Popen[bytes] | None" = None
+    _open: ExitStack = field(default_factory=ExitStack)
+    _starting: Any = field(default_factory=threading.Lock)
+    """Evaluations of an endpoint start episodes from several threads."""
 
-    @contextmanager
-    def up(self) -> Iterator["Gateway"]:
-        """Behind a free port of loopback as long as this is open."""
-        chat = partial(self.reply, kind=AgentChat)
-        completion = partial(self.reply, kind=AgentCompletion)
-        routes = [
-            Route("/v1/models", answering(self.models), methods=["GET"]),
-            Route("/v1/chat/completions", answering(chat), methods=["POST"]),
-            Route("/v1/completions", answering(completion), methods=["POST"]),
-        ]
-        app = Starlette(routes=routes, exception_handlers={HTTPException: unknown_route})
-        with up(app, 0) as port:
-            self.url = f"http://{HOST}:{port}/v1"
-            try:
-                yield self
-            finally:
-                for episode in list(self.episodes.values()):
-                    self.close(episode)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all models here."""
+        return (POLICY, *self.helpers())
 
-    def open(self, row: Row, key: SampleKey) -> OpenEpisode:
-        """A new episode with an API key of its own."""
-        episode = OpenEpisode(row, key)
-        with self.news:
+    @cached_property
+    def url(self) -> str:
+        """The address on loopback, which answers once this is asked for."""
+        port = self._open.enter_context(up(application(self.models, self.reply)))
+        return f"http://{HOST}:{port}/v1"
+
+    def start(self, episode: OpenEpisode) -> None:
+        """Begin an episode."""
+        line = {"key": episode.api_key, "row": row_values(episode.row)}
+        with self._starting:
+            if self._host is None or self._host.poll() is not None:
+                self._host = self.host()
             self.episodes[episode.api_key] = episode
-        return episode
+            assert self._host.stdin is not None
+            try:
+                self._host.stdin.write(json.dumps(line).encode() + b"\n")
+                self._host.stdin.flush()
+            except BrokenPipeError:
+                self.finish(episode.api_key, Reward(None, why=ENDED))
+
+    def host(self) -> "Popen[bytes]":
+        """A process that starts agents until its input ends."""
+        settings = json.dumps({**self.settings, "url": self.url})
+        command = [sys.executable, "-m", "assay.agents.host", settings]
+        host = Popen(command, stdin=PIPE, stdout=PIPE, start_new_session=True)
+        assert host.stdin is not None
+        self._open.callback(host.wait)
+        self._open.callback(host.stdin.close)
+        threading.Thread(target=self.listen, args=(host.stdout,), daemon=True).start()
+        return host
+
+    def listen(self, output: Any) -> None:
+        """Pass on what a host says until it ends."""
+        for line in output:
+            told = json.loads(line)
+            self.finish(told["key"], reward_in(told["line"]))
+        for api_key in list(self.episodes):
+            self.finish(api_key, Reward(None, why=ENDED))
+
+    def close(self) -> None:
+        """End the processes and what answers them."""
+        for episode in list(self.episodes.values()):
+            self.dismiss(episode)
+        self._open.close()
+        self.__dict__.pop("url", None)
 
     def finish(self, api_key: str, outcome: Reward) -> None:
         """The agent has ended; the first outcome stands."""
         with self.news:
             episode = self.episodes.get(api_key)
             if episode is not None and episode.outcome is None:
-                left = [call for call in episode.calls if not call.done.done()]
+                left = self._drop(episode)
                 if left and outcome.value is not None:
-                    why = f"ended while {len(left)} of its calls waited for their answers"
+                    why = f"ended while {left} of its calls waited for their answers"
                     outcome = Reward(None, why=why)
                 episode.outcome = outcome
-                self._drop(episode)
             self.news.notify_all()
 
-    def close(self, episode: OpenEpisode) -> None:
+    def dismiss(self, episode: OpenEpisode) -> None:
         """Refuse what still comes with its key."""
         with self.news:
             self._drop(episode)
             self.episodes.pop(episode.api_key, None)
 
-    def _drop(self, episode: OpenEpisode) -> None:
-        episode.waiting.clear()
-        for call in episode.calls:
-            if not call.done.done():
-                call.done.set_exception(refusal("the episode is over", code="over", status=410))
+    def _drop(self, episode: OpenEpisode) -> int:
+        left = episode.pending()
+        for call in left:
+            call.end(refusal("the episode is over", code="over", status=410))
+        return len(left)
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""
-        listed = [
-            {"id": name, "object": "model", "created": 0, "owned_by": "assay"}
-            for name in (POLICY, *self.helpers)
-        ]
-        return JSONResponse({"object": "list", "data": listed})
+        return model_list(*self.names)
 
     def episode_of(self, request: Request) -> OpenEpisode:
         """The episode of a request's key. Raises a refusal: 401 without one, 410 after its end."""
@@ -215,16 +239,15 @@ class Gateway:
         """Wait for the policy, or ask a helper; answer whole or in pieces. Raises a refusal."""
         episode = self.episode_of(request)
         body = read_request(kind, await read_body(request), GATEWAY_REFUSED)
-        if body.model in self.helpers:
+        if body.model in self.helpers():
             call = await asyncio.to_thread(self.ask_helper, episode, body)
         else:
             call = self.submit(episode, body, request.headers.get(RETRY, "0") != "0")
             await asyncio.shield(asyncio.wrap_future(call.done))
-        envelope = Envelope(isinstance(body, AgentChat), body.model)
-        if not body.stream:
-            return JSONResponse(envelope.whole(call.choices, call.usage()))
-        lines = [event(each) for each in pieces(envelope, call, body)]
-        return StreamingResponse(iter([*lines, "data: [DONE]\n\n"]), media_type="text/event-stream")
+        envelope = Envelope(kind is ChatRequest, body.model)
+        if body.stream:
+            return streamed(pieces(envelope, call))
+        return JSONResponse(envelope.whole(call.choices, call.read, call.drawn))
 
     def submit(self, episode: OpenEpisode, body: Any, again: bool) -> AgentCall:
         """A call that waits for the policy; of one that a client sends again, the first."""
@@ -232,7 +255,7 @@ class Gateway:
         with self.news:
             episode.by_name |= body.model == POLICY
             if body.model != POLICY and episode.by_name:
-                problem = f"no model {body.model!r}: there are {', '.join((POLICY, *self.helpers))}"
+                problem = f"no model {body.model!r}: there are {', '.join(self.names)}"
                 raise refusal(problem, "model", code="model_not_found", status=404)
             self.note_settings(body)
             alike = [each for each in episode.calls if each.name.split(".")[0] == call.name]
@@ -240,73 +263,77 @@ class Gateway:
                 return alike[-1]
             call.name = episode.named(call.name)
             episode.calls.append(call)
-            episode.waiting.append(call)
             self.news.notify_all()
         return call
 
     def note_settings(self, body: RequestParameters) -> None:
         """Tell of what a request asks for and does not get."""
-        values = {name: getattr(body, name) for name in RULED}
-        told = [f"{k} = {v}" for k, v in values.items() if v is not None and v is not False]
-        choice = getattr(body, "tool_choice", None)
-        told += [f"tool_choice = {choice!r}"] if choice not in (None, "auto", "none") else []
-        told += [f"model = {body.model!r}"] if body.model not in (POLICY, *self.helpers) else []
-        for setting in told:
-            name = setting if setting.startswith("model ") else setting.partition(" ")[0]
-            if name not in self._noted:
-                self._noted.add(name)
+        granted = (None, "auto", "none", *self.names)
+        for name in RULED:
+            value = getattr(body, name, None)
+            setting = f"{name} = {value!r}"
+            once = setting if name == "model" else name
+            if value not in granted and value is not False and once not in self._noted:
+                self._noted.add(once)
                 self.note(f"the agent asks for {setting}; the experiment's settings rule")
 
     def ask_helper(self, episode: OpenEpisode, body: Any) -> AgentCall:
         """The answer of a helper model, drawn by the episode's key. Raises a refusal (502)."""
-        model, call = self.helpers[body.model], made_call(body)
-        if call.prompt is not None or call.tools or call.logprobs or call.count > 1:
+        model, call = self.helpers()[body.model], made_call(body)
+        if body.prompt is not None or call.tools or call.logprobs or (body.n or 1) > 1:
             problem = f"{body.model} gives one answer to a chat, without tools and logprobs"
             raise refusal(problem, "model")
         with self.news:
             self.note_settings(body)
             call.name = episode.named(call.name)
+            self.news.notify_all()
         key = replace(episode.key, row=f"{episode.key.row}{TURN}{call.name}")
-        most = min(model.sampling.max_tokens, call.max_tokens or 1 << 30)
+        most = min(model.sampling.max_tokens, body.limit or 1 << 30)
         sampling = replace(model.sampling, max_tokens=most)
         (answer,) = model.answer([Question(call.messages, sampling, key)])
         if answer.failure:
             raise refusal(answer.failure, code="helper_failed", status=502)
         ended = answer.ended == "stop"
-        call.choices.append(finished_completion(answer.text, call.stops, ended, None))
-        call.tokens[:] = [answer.prompt_tokens or 0, answer.completion_tokens or 0]
+        call.choices.append(finished_completion(answer.text, body.stops, ended, None))
+        call.read, call.drawn = answer.prompt_tokens or 0, answer.completion_tokens or 0
         return call
 
 
-def made_call(body: AgentChat | AgentCompletion) -> AgentCall:
+def reward_in(line: str) -> Reward:
+    """The reward that an agent's last line tells; an abstention where there is none."""
+    try:
+        told = json.loads(line)
+        value = None if told["reward"] is None else float(told["reward"])
+        rest: Any = {k: told[k] for k in ("parts", "why", "outcome", "facts") if k in told}
+        why = "the agent abstained" if value is None else ""
+        return as_value(Reward(value, **{"why": why, **rest}), reward_in)
+    except (InputError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        problem = f"its last line of output is no reward: {line[:80]!r} ({error})"
+        return Reward(None, why=f"the agent ended, and {problem}")
+
+
+def made_call(request: ChatRequest | CompletionRequest) -> AgentCall:
     """A request as a call named by what it asks. Raises a refusal."""
-    count = body.n or 1
-    if not 1 <= count <= MOST_CHOICES:
-        raise refusal(f"n: must be 1 to {MOST_CHOICES}", "n")
-    if body.stream and count > 1:
+    if request.stream and (request.n or 1) > 1:
         raise refusal("n: a stream has one choice", "n")
-    if body.logprobs is not True and (body.logprobs or 0) > 1:
+    if request.logprobs is not True and (request.logprobs or 0) > 1:
         raise refusal("logprobs: those of the drawn tokens alone are known", "logprobs")
-    if isinstance(body, AgentChat):
-        messages, tools = read_chat(body)
-        prompt, most = None, body.max_completion_tokens or body.max_tokens
+    if isinstance(request, ChatRequest):
+        messages, tools = read_chat(request)
         content: Any = [dump_messages(messages), list(tools)]
     else:
-        messages, tools, most = (), (), body.max_tokens
-        prompt = body.prompt if isinstance(body.prompt, str) else tuple(body.prompt)
-        content = body.prompt
-    name = sha256_text(canonical_json([content, most, list(body.stops)]))[:16]
-    logprobs = body.logprobs is not None and body.logprobs is not False
-    return AgentCall(messages, tools, prompt, body.stops, most, logprobs, count, name)
+        messages, tools, content = (), (), request.prompt
+    name = sha256_text(canonical_json([content, request.limit, list(request.stops)]))[:16]
+    return AgentCall(request, messages, tools, name)
 
 
-def pieces(envelope: Envelope, call: AgentCall, body: RequestParameters) -> Iterator[Json]:
+async def pieces(envelope: Envelope, call: AgentCall) -> AsyncIterator[Json]:
     """The objects of a streamed answer."""
     if envelope.chat:
-        yield envelope.opening()
+        yield envelope.piece("", role="assistant")
     yield envelope.last(call.choices[0], "")
-    if body.stream_options is not None and body.stream_options.include_usage:
-        yield envelope.counts(call.usage())
+    if call.request.counted:
+        yield envelope.counts(call.read, call.drawn)
 
 
 def openai_logprobs(texts: Sequence[str], logps: Sequence[float], chat: bool) -> Json:

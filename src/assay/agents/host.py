@@ -11,12 +11,8 @@ import asyncio
 import inspect
 import json
 import os
-import select
 import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -25,7 +21,10 @@ from typing import Any
 
 import httpx
 
-from assay.data.episode import Reward, row_of
+from assay.data.conversation import dump_messages
+from assay.data.episode import row_of
+from assay.data.row import Row
+from assay.sandbox.call_process import PR_SET_PDEATHSIG, process_control
 from assay.tasks.user_code import as_value, function_at, in_a_line
 
 try:
@@ -33,35 +32,52 @@ try:
 except ImportError:
     openai = None
 
-LOOPBACK: dict[str, Any] = {"verify": False, "trust_env": False}
+LOOPBACK: dict[str, Any] = {"timeout": None, "verify": False, "trust_env": False}
 """The gateway is plain HTTP on this machine: no proxy, and no certificates, which take a tenth of a
 second to read."""
 LONGEST = 1 << 20
 """Bytes of a program's output that are kept, the last ones."""
+LOOK_SECONDS = 0.005
+"""Between two looks at whether a process that writes no more has ended."""
 Json = dict[str, Any]
 
 
 @dataclass(eq=False)
-class Running:
-    """A process that has an episode, or waits for one."""
+class Process:
+    """A process that plays an episode, or kept ones after another."""
 
     pid: int
-    output: int
-    key: str = ""
-    """The API key of its episode; "" between two."""
-    until: float = 0.0
-    program: "subprocess.Popen[bytes] | None" = None
-    """The process of a command."""
-    code: int | None = None
-    text: bytearray = field(default_factory=bytearray)
+    output: asyncio.StreamReader
+    input: asyncio.WriteTransport
+    reading: asyncio.BaseTransport
+    text: bytes = b""
+    status: int | None = None
 
-    def wait(self) -> int:
-        """The exit code when it has ended, negative for a signal."""
-        if self.code is None and self.program is not None:
-            self.code = self.program.wait()
-        elif self.code is None:
-            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self.code
+    async def line(self, kept: bool) -> bytes:
+        """Its next line where it is kept, else its last one."""
+        while not (kept and b"\n" in self.text) and (part := await self.output.read(1 << 16)):
+            self.text = (self.text + part)[-LONGEST:]
+        if not kept:
+            return self.text.strip().rpartition(b"\n")[2]
+        line, _, self.text = self.text.partition(b"\n")
+        return line
+
+    async def ended(self) -> None:
+        """Wait for its end."""
+        while not (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            await asyncio.sleep(LOOK_SECONDS)
+        self.status = ended[1]
+
+    def end(self) -> int:
+        """Kill what is left of it; its exit code, negative for a signal."""
+        with suppress(ProcessLookupError, PermissionError):  # macOS refuses where all have ended
+            os.killpg(self.pid, signal.SIGKILL)
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)  # a fork may not have its own group yet
+            self.status = os.waitpid(self.pid, 0)[1]
+        self.input.close()
+        self.reading.close()
+        return os.waitstatus_to_exitcode(self.status)
 
 
 @dataclass(eq=False)
@@ -70,211 +86,192 @@ class Host:
 
     settings: Mapping[str, Any]
     solve: Callable[..., Any] | None
-    tell: Callable[[Json], None]
-    running: list[Running] = field(default_factory=list)
+    idle: list[Process] = field(default_factory=list)
+    """Kept ones between two episodes."""
 
-    def start(self, episode: Json) -> None:
-        """Begin an episode: `key`, `row`, and `shown`, the row as JSON for a command."""
-        kept = self.settings.get("kept", False)
-        idle = next((each for each in self.running if kept and not each.key), None)
+    async def play(self, episode: Json) -> str:
+        """Play an episode, `key` and `row`; its line."""
+        kept, why, code = self.settings.get("kept", False), "", 0
+        while self.idle and self.idle[-1].output.at_eof():
+            self.idle.pop().end()
+        process = self.idle.pop() if self.idle else await self.spawn(episode)
+        line, goes_on = b"", False
         try:
-            each = idle or self.spawn(episode)
-        except OSError as error:
-            why = f"the agent cannot be started: {error.strerror}"
-            self.tell({"key": episode["key"], "why": why})
-            return
-        each.key, each.until = episode["key"], time.monotonic() + self.settings["deadline"]
-        if kept:
-            line = {"row": episode["shown"], "api_key": each.key, "base_url": self.settings["url"]}
-            assert each.program is not None and each.program.stdin is not None
-            try:
-                each.program.stdin.write(json.dumps(line).encode() + b"\n")
-                each.program.stdin.flush()
-            except OSError:
-                self.end(each, "the agent's process ended before its row was read")
-
-    def spawn(self, episode: Json) -> Running:
-        """A new process, of a process group of its own."""
-        reading, writing = os.pipe()
-        program = None
-        if self.solve is not None:
-            pid = os.fork()
-            if pid == 0:
-                run_function(self.solve, self.settings["url"], episode, writing)
-        else:
-            environment = {**os.environ, "OPENAI_BASE_URL": self.settings["url"]}
-            environment["OPENAI_API_KEY"] = episode["key"]
-            with tempfile.TemporaryFile() as row:
-                row.write(json.dumps(episode["shown"]).encode())
-                row.seek(0)
-                program = subprocess.Popen(
-                    self.settings["command"],
-                    stdin=subprocess.PIPE if self.settings.get("kept") else row,
-                    stdout=writing,
-                    env=environment,
-                    cwd=self.settings["folder"],
-                    start_new_session=True,
-                )
-            pid = program.pid
-        os.close(writing)
-        each = Running(pid, reading, program=program)
-        self.running.append(each)
-        return each
-
-    def read(self, each: Running) -> None:
-        """Take what a process wrote; at its end, or a kept one's line, its episode is over."""
-        part = os.read(each.output, 1 << 16)
-        each.text += part
-        del each.text[:-LONGEST]
-        if self.settings.get("kept") and each.key and b"\n" in each.text:
-            line, _, rest = bytes(each.text).partition(b"\n")
-            each.text[:] = rest
-            self.tell({"key": each.key, "line": line.decode("utf-8", "replace")})
-            each.key = ""
-        if not part:
-            code = each.wait()
-            lines = bytes(each.text).decode("utf-8", "replace").strip().splitlines()
+            async with asyncio.timeout(self.settings["deadline"]):
+                row = shown_row(row_of(episode["row"]))
+                known = {"row": row, "api_key": episode["key"], "base_url": self.settings["url"]}
+                process.input.write(json.dumps(known if kept else row).encode() + b"\n")
+                if not kept:
+                    process.input.close()
+                line = await process.line(kept)
+                goes_on = kept and not process.output.at_eof()
+                if not goes_on:
+                    await process.ended()
+        except TimeoutError:
+            why = f"the agent gave no reward within {self.settings['deadline']:g} seconds"
+        finally:
+            if goes_on:
+                self.idle.append(process)
+            else:
+                code = process.end()
+        if code and not why:
             ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            why = "" if code == 0 else f"the agent's process ended with {ended}"
-            self.end(each, why, lines[-1] if lines else "")
+            why = f"the agent's process ended with {ended}"
+        return abstention(why) if why else line.decode("utf-8", "replace")
 
-    def end(self, each: Running, why: str, line: str = "") -> None:
-        """Kill what is left of a process and say how its episode ended."""
-        for kill in (os.killpg, os.kill):  # a fork may not have its own group yet
-            with suppress(ProcessLookupError):
-                kill(each.pid, signal.SIGKILL)
-        each.wait()
-        if each in self.running:
-            self.running.remove(each)
-            os.close(each.output)
-        if each.key:
-            self.tell({"key": each.key, "why": why, "line": line})
+    async def spawn(self, episode: Json) -> Process:
+        """A new process, of a process group of its own."""
+        (output, writing), (reading, input_) = os.pipe(), os.pipe()
+        if (pid := os.fork()) == 0:
+            self.run(episode, reading, writing)
+        os.close(reading)
+        os.close(writing)
+        stream, transport = await read_from(output)
+        pipe = os.fdopen(input_, "wb", 0)
+        written, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, pipe)
+        return Process(pid, stream, written, transport)
 
-    def expire(self) -> None:
-        """End the episodes that are over their deadline."""
-        for each in [r for r in self.running if r.key and r.until < time.monotonic()]:
-            self.end(each, f"the agent gave no reward within {self.settings['deadline']:g} seconds")
+    def run(self, episode: Json, reading: int, writing: int) -> None:
+        """Be an episode's process: the command, or the function, whose reward is its line."""
+        url, key, code = self.settings["url"], episode["key"], 1
+        try:
+            os.setsid()
+            process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.dup2(reading, 0)
+            os.dup2(2 if self.solve else writing, 1)  # what a function prints is no reward
+            solve = self.solve
+            line = outcome_of(solve, url, key, episode["row"]) if solve else self.execute(url, key)
+            with os.fdopen(writing, "w", encoding="utf-8") as output:
+                output.write(line + "\n")
+            code = 0
+        finally:  # the fork must not go on as a second host
+            os._exit(code)
+
+    def execute(self, url: str, key: str) -> str:
+        """Become the command; where it cannot be started, the line that says so."""
+        try:
+            os.chdir(self.settings["folder"])
+            os.environ |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            os.execvp(self.settings["command"][0], self.settings["command"])
+        except OSError as error:
+            return unstarted(error)
 
 
-def run_function(solve: Callable[..., Any], url: str, episode: Json, writing: int) -> None:
-    """Run an agent's function in this fork, write its reward as a line, and exit."""
-    os.setsid()
-    os.close(0)
-    os.dup2(2, 1)  # what it prints is no reward
-    code = 0
-    try:
-        line = outcome_of(solve, url, episode["key"], episode["row"])
-        with os.fdopen(writing, "w", encoding="utf-8") as output:
-            output.write(json.dumps(line) + "\n")
-    except BaseException:  # the fork must not go on as a second host
-        code = 1
-    finally:
-        os._exit(code)
+def abstention(why: str) -> str:
+    """The line of an episode without a reward."""
+    return json.dumps({"reward": None, "why": why})
 
 
-def main(settings: Json) -> None:
+def unstarted(error: OSError) -> str:
+    """The line of an episode whose process cannot be had."""
+    return abstention(f"the agent cannot be started: {error.strerror}")
+
+
+async def read_from(
+    descriptor: int, longest: int = LONGEST
+) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+    """A stream of what is written into a pipe, of lines up to so many bytes."""
+    stream = asyncio.StreamReader(longest)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(descriptor, "rb", 0)
+    )
+    return stream, transport
+
+
+async def main(settings: Json) -> None:
     """Start episodes as lines come, until there are no more."""
     answers = os.dup(1)
     os.dup2(2, 1)
-
-    def tell(value: Json) -> None:
-        with suppress(BrokenPipeError):  # at the end nobody may listen any more
-            os.write(answers, json.dumps(value).encode() + b"\n")
-
     solve = None
     if "function" in settings:
         solve = function_at(settings["function"])
-        asyncio.run(warm(settings["url"]))
-    host = Host(settings, solve, tell)
-    lines = bytearray()
-    while True:
-        by_output = {each.output: each for each in host.running}
-        for ready in select.select([0, *by_output], [], [], 1.0)[0]:
-            if ready != 0:
-                host.read(by_output[ready])
-                continue
-            part = os.read(0, 1 << 20)
-            if not part:
-                for each in list(host.running):
-                    host.end(each, "")
-                return
-            *whole, rest = bytes(lines + part).split(b"\n")
-            lines[:] = rest
-            for line in whole:
-                host.start(json.loads(line))
-        host.expire()
+        await warm(settings["url"])
+    host, playing = Host(settings, solve), set[asyncio.Task[None]]()
+
+    async def play(episode: Json) -> None:
+        try:
+            line = await host.play(episode)
+        except OSError as error:
+            line = unstarted(error)
+        os.write(answers, json.dumps({"key": episode["key"], "line": line}).encode() + b"\n")
+
+    lines, _ = await read_from(0, 1 << 30)
+    while line := await lines.readline():
+        playing.add(task := asyncio.create_task(play(json.loads(line))))
+        task.add_done_callback(playing.discard)
+    for each in host.idle:
+        each.end()
+    # The rest is cancelled, and killed by that, as this returns.
 
 
-def outcome_of(solve: Callable[..., Any], url: str, key: str, row: Any) -> dict[str, Any]:
-    """Run an agent on a row: its reward in JSON; an abstention with the reason where it raises."""
+def shown_row(row: Row) -> dict[str, Any]:
+    """A row as programs of any language read it: OpenAI's messages and tools, and its columns."""
+    return {
+        **row.columns,
+        **row.extra,
+        "id": row.id,
+        "messages": dump_messages(row.messages),
+        "tools": [dict(tool) for tool in row.tools],
+        "gold": row.gold,
+    }
+
+
+def outcome_of(solve: Callable[..., Any], url: str, key: str, row: Any) -> str:
+    """Run an agent on a row: the line of its reward, or why there is none where it raises."""
     try:
         kind = "Async" if inspect.iscoroutinefunction(solve) else ""
         earned = solve(row_of(row), client_of(url, key, kind))
         reward = as_value(asyncio.run(earned) if kind else earned, solve)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # SystemExit too is the agent's
-        reward = Reward(None, why=f"the agent raised {' '.join(in_a_line(error).split())}")
-    return {"reward": reward.value} | {k: v for k, v in asdict(reward).items() if k != "value"}
+        return abstention(f"the agent raised {' '.join(in_a_line(error).split())}")
+    return json.dumps({"reward": reward.value} | asdict(reward))
 
 
 async def warm(url: str) -> None:
     """Import here what a client's first request takes, which each fork would do again."""
     _ = client_of(url, "none", "Async").chat.completions
-    async with httpx.AsyncClient(timeout=None, **LOOPBACK) as http:
+    async with httpx.AsyncClient(**LOOPBACK) as http:
         await http.get(f"{url}/models")
 
 
 def client_of(url: str, key: str, kind: str) -> Any:
     """A client, of the kind "Async" for coroutines, else "" for plain functions."""
     if openai is not None:
-        own = getattr(openai, f"Default{kind}HttpxClient")(timeout=None, **LOOPBACK)
+        own = getattr(openai, f"Default{kind}HttpxClient")(**LOOPBACK)
         client = getattr(openai, f"{kind}OpenAI")
         return client(base_url=url, api_key=key, max_retries=0, http_client=own)
-    return SmallClient(url, key, getattr(httpx, f"{kind}Client")(timeout=None, **LOOPBACK))
+    headers = {"authorization": f"Bearer {key}"}
+    http = getattr(httpx, f"{kind}Client")(base_url=url, headers=headers, **LOOPBACK)
+
+    async def later(sent: Any) -> Any:
+        return read(await sent)
+
+    def endpoint(route: str) -> SimpleNamespace:
+        answered = later if kind else read
+        return SimpleNamespace(create=lambda **body: answered(http.post(route, json=body)))
+
+    chat = SimpleNamespace(completions=endpoint("chat/completions"))
+    return SimpleNamespace(base_url=url, chat=chat, completions=endpoint("completions"))
 
 
 class RefusedRequest(Exception):
     """An error that the endpoint answered with."""
 
 
-class SmallClient:
-    """`client.chat.completions.create(...)` and `client.completions.create(...)`, whose answers
-    have OpenAI's attributes."""
-
-    def __init__(self, url: str, key: str, http: httpx.AsyncClient | httpx.Client) -> None:
-        self._url, self._http = url, http
-        self._headers = {"authorization": f"Bearer {key}"}
-        chat = SimpleNamespace(create=lambda **body: self._create("chat/completions", body))
-        self.chat = SimpleNamespace(completions=chat)
-        self.completions = SimpleNamespace(create=lambda **body: self._create("completions", body))
-
-    def _create(self, route: str, body: dict[str, Any]) -> Any:
-        sent = self._http.post(f"{self._url}/{route}", json=body, headers=self._headers)
-        if not inspect.isawaitable(sent):
-            return read(sent)
-
-        async def wait() -> Any:
-            return read(await sent)
-
-        return wait()
-
-
 def read(answer: httpx.Response) -> Any:
     """The body of an answer with attributes. Raises RefusedRequest."""
-    body = answer.json()
+    body = answer.json(object_hook=with_attributes)
     if answer.status_code != 200:
-        raise RefusedRequest(body["error"]["message"])
-    return with_attributes(body)
+        raise RefusedRequest(body.error.message)
+    return body
 
 
-def with_attributes(value: Any) -> Any:
-    """Objects of JSON as objects with attributes; an absent call or content is None."""
-    if isinstance(value, dict):
-        absent = {"content": None, "tool_calls": None} if "role" in value else {}
-        return SimpleNamespace(**absent | {k: with_attributes(v) for k, v in value.items()})
-    return [with_attributes(each) for each in value] if isinstance(value, list) else value
+def with_attributes(value: Json) -> SimpleNamespace:
+    """An object of JSON with attributes; an absent call or content is None."""
+    absent = {"content": None, "tool_calls": None} if "role" in value else {}
+    return SimpleNamespace(**absent | value)
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    asyncio.run(main(json.loads(sys.argv[1])))

@@ -1,26 +1,28 @@
-"""HTTP servers on this machine: addresses, limits, and errors as JSON in OpenAI's format.
+"""HTTP servers on this machine: limits, and errors as JSON in OpenAI's format.
 
 Uvicorn runs in a thread, so that the process keeps its signals.
 """
 
 import asyncio
-import errno
 import json
 import socket
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
 
-from assay.agents.protocol import refusal
-from assay.errors import InputError, RunFailure
+from assay.agents.protocol import ChatRequest, CompletionRequest, Json, refusal
+from assay.errors import RunFailure
 
 HOST = "127.0.0.1"
 STOP_SECONDS = 5
@@ -34,48 +36,14 @@ MOST_BYTES = 8 << 20
 BODY_SECONDS = 60
 """For a body to come."""
 
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-def resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
-    """The first address of a host's name. Raises InputError."""
-    try:
-        addresses = socket.getaddrinfo(host or " ", port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        fix = f"for example {HOST}, or 0.0.0.0 for all networks"
-        raise InputError(f"{host!r} is no address", field="--host", fix=fix) from error
-    family, _, _, _, address = addresses[0]
-    return family, address
-
-
-def bound(port: int, host: str = HOST) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises InputError."""
-    family, address = resolved(host, port)
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind(address)
-        listening.listen()
-    except OSError as error:
-        listening.close()
-        if error.errno == errno.EADDRNOTAVAIL:
-            problem = f"{host} is no address of this machine"
-            raise InputError(problem, field="--host") from error
-        problem = f"cannot listen on port {port}: {error.strerror}"
-        fix = "choose another, or 0 for a free one"
-        raise InputError(problem, field="--port", fix=fix) from error
-    return listening
-
 
 @contextmanager
-def up(app: Any, port: int, host: str = HOST) -> Iterator[int]:
-    """An application behind its port, which is returned, up as long as this is open.
-
-    Raises InputError for an address that cannot be had.
-    """
+def up(app: Any, listening: socket.socket | None = None) -> Iterator[int]:
+    """An application behind a socket, or a free port of loopback, up as long as this is open; gives
+    the port."""
     import uvicorn
 
-    listening = bound(port, host)
+    listening = listening or socket.create_server((HOST, 0))
     config = uvicorn.Config(
         app,
         log_level="error",
@@ -102,39 +70,61 @@ def up(app: Any, port: int, host: str = HOST) -> Iterator[int]:
         listening.close()
 
 
-def answering(handler: Handler) -> Handler:
-    """`handler` with its refusals, and whatever else goes wrong, as JSON."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except ClientDisconnect:
-            return failure(gone())
-        except Exception as error:
-            return failure(told(error))
-
-    return answer
+def application(models: Callable[..., Any], reply: Callable[..., Any]) -> Starlette:
+    """OpenAI's routes: the list of models, and `reply(request, kind)` to a chat or a completion.
+    What they raise is answered in JSON."""
+    routes = [
+        Route("/v1/models", models, methods=["GET"]),
+        Route("/v1/chat/completions", partial(reply, kind=ChatRequest), methods=["POST"]),
+        Route("/v1/completions", partial(reply, kind=CompletionRequest), methods=["POST"]),
+    ]
+    kinds = HTTPException, ClientDisconnect, CancelledError, Exception
+    return Starlette(routes=routes, exception_handlers=dict.fromkeys(kinds, failure))
 
 
-def gone() -> HTTPException:
-    """What is said to nobody."""
-    return refusal("the client went away", code="cancelled", status=499)
+def model_list(*names: str, **more: Any) -> Response:
+    """The answer to a request for the list of models."""
+    known = {"object": "model", "created": 0, "owned_by": "assay", **more}
+    return JSONResponse({"object": "list", "data": [{"id": name, **known} for name in names]})
 
 
 def told(error: BaseException) -> HTTPException:
-    """What a client is told of an error; what nobody foresaw goes to standard error."""
+    """What a client is told of an error; what nobody foresaw is for the server's log."""
     if isinstance(error, HTTPException):
         return error
+    if isinstance(error, ClientDisconnect):  # said to nobody
+        return refusal("the client went away", code="cancelled", status=499)
     if isinstance(error, CancelledError):
         return refusal("the server is stopping", code="server_stopping", status=503)
-    traceback.print_exception(error, file=sys.stderr)
     problem = "an error that nobody foresaw; the server's log says more"
     return refusal(problem, code="internal_error", status=500)
 
 
-def event(value: Any) -> str:
-    """One server-sent event."""
-    return f"data: {json.dumps(value, ensure_ascii=False, allow_nan=False)}\n\n"
+async def failure(request: Request, error: Exception) -> Response:
+    """An error as an HTTP answer; the server writes what nobody foresaw to standard error."""
+    known = told(error)
+    if isinstance(known.detail, str):  # without a route: another path (404) or method (405)
+        problem = f"{request.method} {request.url.path}: {known.detail}"
+        known = refusal(problem, code="unknown_url", status=known.status_code)
+    headers = {"WWW-Authenticate": "Bearer"} if known.status_code == 401 else None
+    return JSONResponse(known.detail, known.status_code, headers)
+
+
+def streamed(pieces: AsyncIterator[Json]) -> Response:
+    """Server-sent events; the last is [DONE], or an error where a piece could not be had."""
+
+    async def events() -> AsyncIterator[str]:
+        try:
+            async for value in pieces:
+                yield f"data: {json.dumps(value, ensure_ascii=False, allow_nan=False)}\n\n"
+            yield "data: [DONE]\n\n"
+        except Exception as error:
+            known = told(error)
+            if known.status_code == 500:
+                traceback.print_exception(error, file=sys.stderr)
+            yield f"data: {json.dumps(known.detail)}\n\n"
+
+    return StreamingResponse(events(), media_type="text/event-stream")
 
 
 async def read_body(request: Request) -> bytes:
@@ -152,16 +142,3 @@ async def read_body(request: Request) -> bytes:
         problem = f"the request's body did not come within {BODY_SECONDS} seconds"
         raise refusal(problem, code="request_timeout", status=408) from error
     return bytes(body)
-
-
-def failure(error: HTTPException) -> Response:
-    """A refusal as an HTTP answer."""
-    headers = {"WWW-Authenticate": "Bearer"} if error.status_code == 401 else None
-    return JSONResponse(error.detail, error.status_code, headers)
-
-
-async def unknown_route(request: Request, error: Exception) -> Response:
-    """Refuse a request without a route: another path (404) or method (405)."""
-    known = error if isinstance(error, HTTPException) else HTTPException(500)
-    problem = f"{request.method} {request.url.path}: {known.detail}"
-    return failure(refusal(problem, code="unknown_url", status=known.status_code))

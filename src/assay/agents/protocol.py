@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
@@ -73,10 +73,10 @@ class Envelope:
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, choices: Sequence[FinishedCompletion], tokens: Json | None) -> Json:
-        """The answer of a request that is not streamed."""
+    def whole(self, choices: Sequence[FinishedCompletion], read: int, drawn: int) -> Json:
+        """The answer of a request that is not streamed, and its numbers of tokens."""
         bodies = [self._choice(index, one) for index, one in enumerate(choices)]
-        return {**self._around(bodies, whole=True), "usage": tokens}
+        return {**self._around(bodies, whole=True), "usage": _usage(read, drawn)}
 
     def _choice(self, index: int, one: FinishedCompletion) -> Json:
         body: Json = {"text": one.content}
@@ -87,28 +87,20 @@ class Envelope:
                 body["message"]["tool_calls"] = [_call(call) for call in one.calls]
         return body | {"index": index, "logprobs": one.logprobs, "finish_reason": one.finish}
 
-    def opening(self) -> Json:
-        """The first piece of a streamed chat."""
-        return self._piece({"delta": {"role": "assistant", "content": ""}})
-
-    def piece(self, text: str) -> Json:
-        """One piece of streamed text."""
-        return self._piece({"delta": {"content": text}} if self.chat else {"text": text})
+    def piece(self, text: str, finish: str | None = None, **beside: Any) -> Json:
+        """One piece of a stream: text, and what a chat has beside it; the last says `finish`."""
+        body = {"delta": {"content": text, **beside}} if self.chat else {"text": text}
+        return self._around([{"index": 0, **body, "finish_reason": finish}])
 
     def last(self, one: FinishedCompletion, sent: str) -> Json:
         """The last piece, after the text that was sent."""
-        text = one.content[len(sent) :]
-        delta: Json = {"content": text} if text else {}
-        if one.calls:
-            delta["tool_calls"] = [{"index": i, **_call(call)} for i, call in enumerate(one.calls)]
-        return self._piece({"delta": delta} if self.chat else {"text": text}, one.finish)
+        calls = [{"index": index, **_call(call)} for index, call in enumerate(one.calls)]
+        beside = {"tool_calls": calls} if calls else {}
+        return self.piece(one.content[len(sent) :], one.finish, **beside)
 
-    def counts(self, tokens: Json | None) -> Json:
-        """The last piece of a stream that was asked to end with its token counts."""
-        return {**self._around([]), "usage": tokens}
-
-    def _piece(self, body: Json, finish: str | None = None) -> Json:
-        return self._around([{"index": 0, **body, "finish_reason": finish}])
+    def counts(self, read: int, drawn: int) -> Json:
+        """The last piece of a stream that was asked to end with its numbers of tokens."""
+        return {**self._around([]), "usage": _usage(read, drawn)}
 
     def _around(self, choices: list[Json], whole: bool = False) -> Json:
         chat = "chat.completion" if whole else "chat.completion.chunk"
@@ -121,6 +113,12 @@ class Envelope:
         }
 
 
+def _usage(read: int, drawn: int) -> Json | None:
+    """Numbers of tokens; an end token counts as drawn. None where they are not known."""
+    known = {"prompt_tokens": read, "completion_tokens": drawn, "total_tokens": read + drawn}
+    return known if read + drawn else None
+
+
 def _call(call: ToolCall) -> Json:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False)
     if not sendable(arguments):  # half a surrogate pair stays the escape that it was
@@ -130,6 +128,7 @@ def _call(call: ToolCall) -> Json:
 
 
 MOST_STOPS = 16
+MOST_CHOICES = 64
 Count = Annotated[int, Field(ge=1)]
 Stop = Annotated[str, Field(min_length=1, max_length=1000)]
 
@@ -168,21 +167,15 @@ def refusal(
     return HTTPException(status, {"error": known})  # type: ignore[arg-type]
 
 
-class StreamOptions(BaseModel):
-    """Options of a stream."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
-
-    include_usage: bool = False
-
-
 class RequestParameters(BaseModel):
-    """Parameters of both endpoints."""
+    """Parameters of both endpoints; of `n`, `logprobs` and `tool_choice` all but agents are refused
+    what is not in `REFUSED`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     model: str
     max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
     temperature: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
@@ -194,7 +187,19 @@ class RequestParameters(BaseModel):
     skip_special_tokens: bool = False
     """Not OpenAI's, but vLLM's: whether control tokens are left out of an answer's text."""
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: dict[str, Any] | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    logprobs: bool | int | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens of an answer."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def counted(self) -> bool:
+        """Whether a stream ends with its numbers of tokens."""
+        return bool((self.stream_options or {}).get("include_usage"))
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -206,9 +211,9 @@ class ChatRequest(RequestParameters):
     """The body of `POST /v1/chat/completions`; messages and tools are read by the data floor."""
 
     messages: list[Any]
+    prompt: ClassVar[None] = None
     tools: list[Any] | None = None
-    tool_choice: str | None = None
-    max_completion_tokens: Count | None = None
+    tool_choice: Any = None
 
 
 class CompletionRequest(RequestParameters):

@@ -14,22 +14,18 @@ episode's turns, are the same in every run.
 
 import copy
 import json
+import secrets
 import shutil
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from threading import Condition
-from typing import Any
+from typing import Any, Self
 
-from assay.agents.gateway import AgentCall, Gateway, OpenEpisode, openai_logprobs
-from assay.agents.protocol import FinishedCompletion, finished_completion, refusal
+from assay.agents.gateway import Agent, AgentCall, OpenEpisode, openai_logprobs
+from assay.agents.protocol import Json, finished_completion, refusal
 from assay.data.conversation import dump_messages
-from assay.data.episode import AGENT, Completion, Ended, Reward, Turn, common, row_values, tokens_of
+from assay.data.episode import AGENT, Completion, Ended, Reward, Turn, common, tokens_of
 from assay.data.files import canonical_json, sha256_text
 from assay.data.renderings.rendering import Renderer
 from assay.data.renderings.template import RenderingError
@@ -39,210 +35,132 @@ from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.rendered_dialogue import Decode, with_own_tokens
 from assay.tasks.task import Asked, BaseTask, call_syntax
-from assay.tasks.user_code import SCHEME, as_value, function_in, place_of
-
-ENDED = "the process that runs agents ended"
+from assay.tasks.user_code import function_in, place_of
 
 
 @dataclass(eq=False)
-class Programs:
-    """The host of an agent's processes, started with the first episode and anew if it dies."""
+class AgentEpisode(OpenEpisode):
+    """One episode of an agent as a `tasks.task.Dialogue`; in tokens, once it has a renderer, a
+    `rollout.episodes.SlowEnvironment`. Its reward is the agent's own."""
 
-    gateway: Gateway
-    settings: Mapping[str, Any]
-    """See `agents.host`, without the address."""
-    _host: "subprocess.Popen[bytes] | None" = None
-    _lock: Any = field(default_factory=threading.Lock)
-    """Evaluations of an endpoint start episodes from several threads."""
-
-    @contextmanager
-    def running(self) -> Iterator["Programs"]:
-        """Until this closes, which ends all of them."""
-        try:
-            yield self
-        finally:
-            if self._host is not None and self._host.stdin is not None:
-                self._host.stdin.close()
-                self._host.wait()
-
-    def start(self, episode: OpenEpisode) -> None:
-        """Begin an episode."""
-        row, key = episode.row, episode.api_key
-        line = {"key": key, "row": row_values(row), "shown": shown_row(row)}
-        with self._lock:
-            host = self.host()
-            assert host.stdin is not None
-            try:
-                host.stdin.write(json.dumps(line).encode() + b"\n")
-                host.stdin.flush()
-            except BrokenPipeError:
-                self.gateway.finish(key, Reward(None, why=ENDED))
-
-    def host(self) -> "subprocess.Popen[bytes]":
-        """The host's process."""
-        if self._host is None or self._host.poll() is not None:
-            settings = json.dumps({**self.settings, "url": self.gateway.url})
-            self._host = subprocess.Popen(
-                [sys.executable, "-m", "assay.agents.host", settings],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-            )
-            threading.Thread(target=self.listen, args=(self._host,), daemon=True).start()
-        return self._host
-
-    def listen(self, host: "subprocess.Popen[bytes]") -> None:
-        """Pass on what the host says until it ends."""
-        assert host.stdout is not None
-        for line in host.stdout:
-            ending = json.loads(line)
-            self.gateway.finish(ending["key"], reward_in(ending))
-        for episode in list(self.gateway.episodes.values()):
-            self.gateway.finish(episode.api_key, Reward(None, why=ENDED))
-
-
-def shown_row(row: Row) -> dict[str, Any]:
-    """A row as programs of any language read it: OpenAI's messages and tools, and its columns."""
-    return {
-        **row.columns,
-        **row.extra,
-        "id": row.id,
-        "messages": dump_messages(row.messages),
-        "tools": [dict(tool) for tool in row.tools],
-        "gold": row.gold,
-    }
-
-
-def reward_in(ending: Mapping[str, Any]) -> Reward:
-    """The reward that an agent's last line tells; an abstention where there is none."""
-    if ending.get("why"):
-        return Reward(None, why=ending["why"])
-    line = ending.get("line", "")
-    try:
-        told = json.loads(line)
-        rest = {k: told[k] for k in ("parts", "why", "outcome", "facts") if k in told}
-        value = told["reward"]
-        if value is None:
-            return Reward(None, **{"why": "the agent abstained", **rest})
-        return as_value(Reward(float(value), **rest), reward_in)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        problem = f"its last line of output is no reward: {line[:80]!r} ({error})"
-        return Reward(None, why=f"the agent ended, and {problem}")
-
-
-@dataclass(eq=False)
-class AgentDialogue:
-    """One episode of an agent as a `tasks.task.Dialogue`; its reward is the agent's own."""
-
-    row: Row
-    programs: Callable[[], Programs]
-    """What runs the agent, started when it is first asked for."""
-    together: int = 16
-    """Episodes at once."""
-    key: SampleKey | None = None
-    """For the random numbers of helper models."""
+    agent: Agent = field(kw_only=True)
     log: list[Message] = field(default_factory=list)
     """Everything that was sent and answered, in order, each message once."""
+    turns: list[tuple[str, Turn]] = field(default_factory=list)
+    """The name and the turn of each call, as they were answered."""
     overflows: int = 0
+    renderer: Renderer = field(init=False)
+    decode: Decode = field(init=False)
     _call: AgentCall | None = None
+    _next: tuple[int, ...] | None = None
 
-    @cached_property
-    def episode(self) -> OpenEpisode:
-        """The episode in the gateway; asking for it starts the agent."""
-        episode = self.gateway.open(self.row, self.key or SampleKey(0, self.row.id, 0))
-        self.programs().start(episode)
-        return episode
-
-    @property
-    def gateway(self) -> Gateway:
-        """Where its calls come in."""
-        return self.programs().gateway
+    def in_tokens(self, renderer: Renderer, decode: Decode) -> Self:
+        """The same episode for a policy that reads tokens."""
+        self.renderer, self.decode = renderer, decode
+        return self
 
     def begin(self, key: SampleKey) -> None:
         """Start the agent."""
-        self.key = key
-        _ = self.episode
+        self.key, self.api_key = key, f"assay-{secrets.token_urlsafe(24)}"
+        self.agent.start(self)
 
     def waits(self) -> bool:
         """Whether the agent is neither at its end nor waits for an answer."""
-        return self._call is None and not self.episode.waiting and self.episode.outcome is None
+        return not self.pending() and self.outcome is None
 
     def call(self) -> AgentCall | None:
         """The call that is to be answered next, for which this waits; None at the end."""
-        episode = self.episode
-        with self.gateway.news:
-            while self._call is None:
-                if episode.waiting:
-                    self._call = min(episode.waiting, key=lambda call: call.name)
-                    episode.waiting.remove(self._call)
-                elif episode.outcome is not None:
-                    return None
-                else:
-                    self.gateway.news.wait(1.0)  # so that Ctrl-C is heard
-            if self._call.done.done():  # dropped at the agent's end
-                self._call = None
-                return None
+        if not self.api_key:
+            self.begin(self.key)
+        with self.agent.news:
+            while self.waits():
+                self.agent.news.wait(1.0)  # so that Ctrl-C is heard
+            if self._call is None or self._call.done.done():
+                self._call = min(self.pending(), key=lambda call: call.name, default=None)
+        return self._call
+
+    @property
+    def asked(self) -> AgentCall:
+        """The call that is answered now."""
+        assert self._call is not None, "an answer without a call"
         return self._call
 
     def asks(self) -> Asked | None:
         """See `Dialogue.asks`. What a model that reads messages cannot do is refused."""
         while (call := self.call()) is not None:
-            if call.prompt is None and not call.logprobs:
+            if call.request.prompt is None and not call.logprobs:
                 return Asked(call.messages, call.tools)
-            wrong = "logprobs" if call.prompt is None else "prompt"
-            self.refuse(refusal(f"{wrong}: this model answers chats, and tells texts", wrong))
+            wrong = "logprobs" if call.request.prompt is None else "prompt"
+            call.end(refusal(f"{wrong}: this model answers chats, and tells texts", wrong))
         return None
 
-    def hears(self, text: str, ended: Ended) -> None:
-        """Answer the call with what was written; of several choices, one of them."""
-        call = self._call
-        assert call is not None, "an answer without a call"
-        self.answer(call, self.choice(call, text, ended))
+    def context(self) -> tuple[int, ...] | None:
+        """The tokens of the agent's next request; None when it has ended. What cannot be rendered
+        is refused, which the agent hears."""
+        while self._next is None and (call := self.call()) is not None:
+            try:
+                self._next = self.tokens_of(call)
+            except (RenderingError, InputError) as error:
+                call.end(refusal(str(error), "messages"))
+        return self._next
 
-    def choice(self, call: AgentCall, text: str, ended: Ended) -> FinishedCompletion:
-        """A text as a choice; its calls have ids that follow from the request."""
+    @property
+    def name(self) -> str:
+        """The name of the turn that is sampled next, for its random numbers."""
+        return f"{self.asked.name}/{len(self.asked.choices)}"
+
+    def sampling(self, sampling: Sampling) -> Sampling:
+        """The settings of the next turn: a request may end it earlier."""
+        asked, stop = self.asked.request, sampling.stop
+        if asked.stops:
+            stop = Stop((*(stop.strings if stop else ()), *asked.stops), self.decode)
+        most = min(sampling.max_tokens, asked.limit or sampling.max_tokens)
+        return replace(sampling, max_tokens=most, stop=stop)
+
+    def act(self, turn: Turn) -> None:
+        """Answer the request with the turn."""
+        self.turns.append((self.name, turn))
+        call, self._next, logprobs = self.asked, None, None
+        if call.logprobs and turn.behaviour_logps is not None:
+            texts = [self.decode((token,)) for token in turn.actions]
+            logprobs = openai_logprobs(texts, turn.behaviour_logps, call.request.prompt is None)
+        call.read = len(tokens_of(turn.context))
+        call.drawn += len(turn.actions)
+        self.hears(self.decode(turn.actions), turn.ended, logprobs)
+
+    def hears(self, text: str, ended: Ended, logprobs: Json | None = None) -> None:
+        """Add a choice to the call, which is answered when it has all. The ids of a choice's calls
+        follow from the request."""
+        call, at = self.asked, len(self.asked.choices)
         syntax = call_syntax() if call.tools else None
-        one = finished_completion(text, call.stops, ended == "stop", syntax)
-        at = len(call.choices)
-        named = (
+        one = finished_completion(text, call.request.stops, ended == "stop", syntax)
+        named = tuple(
             replace(each, id=f"call_{sha256_text(f'{call.name} {at} {number}')[:24]}")
             for number, each in enumerate(one.calls)
         )
-        return replace(one, calls=tuple(named))
-
-    def answer(self, call: AgentCall, choice: FinishedCompletion) -> None:
-        """Add a choice to a call, which is answered when it has all."""
         if not call.choices:
             self.log += fresh(self.log, call.messages)
-        call.choices.append(choice)
-        self.log.append(Message("assistant", choice.content, choice.calls))
-        if len(call.choices) == call.count:
-            self._call = None
-            if not call.done.done():
-                call.done.set_result(None)
-
-    def refuse(self, error: Exception) -> None:
-        """Answer the call with an error; the agent goes on as it likes."""
-        call, self._call = self._call, None
-        if call is not None and not call.done.done():
-            call.done.set_exception(error)
+        call.choices.append(replace(one, calls=named, logprobs=logprobs))
+        self.log.append(Message("assistant", one.content, named))
+        if len(call.choices) == (call.request.n or 1):
+            call.end()
 
     def skips(self) -> bool:
         """Tell the agent that its context is too long; it goes on without this answer."""
         self.overflows += 1
+        self._next = None
         problem = "the messages are longer than the model's context"
-        self.refuse(refusal(problem, "messages", code="context_length_exceeded"))
+        self.asked.end(refusal(problem, "messages", code="context_length_exceeded"))
         return True
 
     @cached_property
     def reward(self) -> Reward:
         """What the agent said that the episode earned; an abstention where it went wrong. Asking
         for it closes the episode."""
-        episode = self.episode
-        self.gateway.close(episode)
-        if episode.late:
-            return Reward(None, why=f"the agent called {episode.late} times after its end")
-        return episode.outcome or Reward(None, why="the agent ended without a reward")
+        self.agent.dismiss(self)
+        if self.late:
+            return Reward(None, why=f"the agent called {self.late} times after its end")
+        return self.outcome or Reward(None, why="the agent ended without a reward")
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -250,106 +168,6 @@ class AgentDialogue:
         prompt = self.row.prompt
         start = len(prompt) if tuple(self.log[: len(prompt)]) == prompt else 0
         return tuple(self.log[start:])
-
-
-def fresh(log: Sequence[Message], messages: Sequence[Message]) -> list[Message]:
-    """The messages of a call that are not yet in the log, where it goes on from its end; all that
-    follow the longest common beginning otherwise."""
-    known = [canonical_json(dump_messages((each,))) for each in log]
-    sent = [canonical_json(dump_messages((each,))) for each in messages]
-    return list(messages[common(known, sent) :])
-
-
-@dataclass
-class AgentEnvironment:
-    """An agent's episode in tokens, a `rollout.episodes.Environment`."""
-
-    dialogue: AgentDialogue
-    renderer: Renderer
-    decode: Decode
-    turns: list[tuple[str, Turn]] = field(default_factory=list)
-    """The name and the turn of each call, as they were answered."""
-    _next: tuple[int, ...] | None = None
-
-    def begin(self, key: SampleKey) -> None:
-        """Start the agent."""
-        self.dialogue.begin(key)
-
-    @property
-    def together(self) -> int:
-        """Episodes at once."""
-        return self.dialogue.together
-
-    @property
-    def news(self) -> Condition:
-        """Is notified when an agent may have stopped waiting."""
-        return self.dialogue.gateway.news
-
-    @property
-    def requests(self) -> int:
-        """How many the agent has sent."""
-        return self.dialogue.episode.made.total()
-
-    def waits(self) -> bool:
-        """Whether `context` would have to wait."""
-        return self._next is None and self.dialogue.waits()
-
-    def context(self) -> tuple[int, ...] | None:
-        """The tokens of the agent's next request; None when it has ended. What cannot be rendered
-        is refused, which the agent hears."""
-        while self._next is None:
-            call = self.dialogue.call()
-            if call is None:
-                return None
-            try:
-                self._next = self.tokens_of(call)
-            except (RenderingError, InputError) as error:
-                self.dialogue.refuse(refusal(str(error), "messages"))
-        return self._next
-
-    @property
-    def name(self) -> str:
-        """The name of the turn that is sampled next, for its random numbers."""
-        call = self.dialogue.call()
-        return "" if call is None else f"{call.name}/{len(call.choices)}"
-
-    def sampling(self, sampling: Sampling) -> Sampling:
-        """The settings of the next turn: a request may end it earlier."""
-        call = self.dialogue.call()
-        if call is None:
-            return sampling
-        most = min(sampling.max_tokens, call.max_tokens or sampling.max_tokens)
-        stop = sampling.stop
-        if call.stops:
-            strings = (*(stop.strings if stop else ()), *call.stops)
-            stop = Stop(strings, self.decode)
-        return replace(sampling, max_tokens=most, stop=stop)
-
-    def act(self, turn: Turn) -> None:
-        """Answer the request with the turn."""
-        call = self.dialogue.call()
-        self.turns.append((self.name, turn))
-        context, self._next = self._next, None
-        if call is None or context is None:
-            return
-        choice = self.dialogue.choice(call, self.decode(turn.actions), turn.ended)
-        if call.logprobs and turn.behaviour_logps is not None:
-            texts = [self.decode((token,)) for token in turn.actions]
-            logprobs = openai_logprobs(texts, turn.behaviour_logps, call.prompt is None)
-            choice = replace(choice, logprobs=logprobs)
-        call.tokens[0] = len(context)
-        call.tokens[1] += len(turn.actions)
-        self.dialogue.answer(call, choice)
-
-    def skips(self) -> bool:
-        """Refuse a request that is too long."""
-        self._next = None
-        return self.dialogue.skips()
-
-    @property
-    def reward(self) -> Reward:
-        """The agent's own."""
-        return self.dialogue.reward
 
     def ordered(self) -> tuple[Turn, ...]:
         """The turns, in an order that does not depend on when calls came."""
@@ -362,15 +180,15 @@ class AgentEnvironment:
         return Completion(
             "\n".join(self.decode(turn.actions) for turn in turns),
             tuple(token for turn in turns for token in turn.actions),
-            "context" if self.dialogue.overflows else ended,
-            self.dialogue.messages,
-            self.dialogue.reward,
+            "context" if self.overflows else ended,
+            self.messages,
+            self.reward,
         )
 
     def tokens_of(self, call: AgentCall) -> tuple[int, ...]:
         """The rendered request, with the policy's own tokens where they read the same."""
-        if call.prompt is not None:
-            return self.bare_tokens(call.prompt)
+        if call.request.prompt is not None:
+            return self.bare_tokens(call.request.prompt)
         rendered = self.renderer.rendered_prompt(call.messages, call.tools)
 
         def turns(index: int, before: Sequence[int]) -> list[Turn]:
@@ -379,11 +197,11 @@ class AgentEnvironment:
 
         return with_own_tokens(self.renderer.tokenizer, rendered, turns)
 
-    def bare_tokens(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+    def bare_tokens(self, prompt: str | list[int]) -> tuple[int, ...]:
         """The tokens of a prompt without messages; one that goes on from an earlier turn keeps that
         turn's."""
         if not isinstance(prompt, str):
-            return prompt
+            return tuple(prompt)
         known: tuple[int, ...] = ()
         for _, turn in self.turns:
             both = (*tokens_of(turn.context), *turn.actions)
@@ -397,42 +215,17 @@ class AgentEnvironment:
         return self.renderer.tokenizer.decode(list(tokens), skip_special_tokens=False)
 
 
+def fresh(log: Sequence[Message], messages: Sequence[Message]) -> list[Message]:
+    """The messages of a call that are not yet in the log, where it goes on from its end; all that
+    follow the longest common beginning otherwise."""
+    known = [canonical_json(dump_messages((each,))) for each in log]
+    sent = [canonical_json(dump_messages((each,))) for each in messages]
+    return list(messages[common(known, sent) :])
+
+
 def agent_reward(row: Row, completion: Completion) -> Reward:
     """What the agent said that its episode earned."""
     return completion.earned or Reward(None, why="no agent ran this episode")
-
-
-@dataclass(eq=False)
-class Agent:
-    """The agent of an experiment."""
-
-    settings: Mapping[str, Any]
-    """See `agents.host`, without the address."""
-    about: Mapping[str, Any]
-    """Its table."""
-    concurrency: int
-    helpers: Callable[[], Mapping[str, HelperModel]] = dict
-    note: Callable[[str], None] = lambda line: None
-    _open: ExitStack = field(default_factory=ExitStack)
-
-    @cached_property
-    def _programs(self) -> Programs:
-        gateway = self._open.enter_context(Gateway(self.helpers(), self.note).up())
-        return self._open.enter_context(Programs(gateway, self.settings).running())
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """What the manifest says of it: its command or function, and its files' fingerprints."""
-        return {**self.about, "files": agent_fingerprint(self.settings)}
-
-    def dialogue(self, row: Row) -> AgentDialogue:
-        """The episode of a row, not yet begun."""
-        return AgentDialogue(row, lambda: self._programs, self.concurrency)
-
-    def close(self) -> None:
-        """End the processes and the gateway."""
-        self._open.close()
-        self.__dict__.pop("_programs", None)
 
 
 def agent_settings(agent: Any, root: Path, task: BaseTask) -> dict[str, Any]:
@@ -447,9 +240,6 @@ def agent_settings(agent: Any, root: Path, task: BaseTask) -> dict[str, Any]:
             problem = f"there is no program {name!r}"
             raise InputError(problem, field="agent.command", fix="install it, or write its path")
         return made | {"command": list(agent.command)}
-    if not agent.function.startswith(SCHEME):
-        fix = f"write {SCHEME}FILE.py:FUNCTION"
-        raise InputError(f"{agent.function!r} names no file", field="agent.function", fix=fix)
     function, loaded = function_in(agent.function, root)
     code = getattr(function, "__code__", None)
     if code is None or code.co_argcount != 2:
@@ -482,13 +272,10 @@ def with_agent(
     if agent is None:
         return task
     own: Any = copy.copy(task)
-    own.agent = Agent(
-        agent_settings(agent, root, task),
-        agent.model_dump(mode="json", exclude_none=True),
-        agent.concurrency,
-        helpers,
-        note,
-    )
-    own.dialogue = own.agent.dialogue
+    settings = agent_settings(agent, root, task)
+    table = agent.model_dump(mode="json", exclude_none=True)
+    record = {**table, "files": agent_fingerprint(settings)}
+    own.agent = Agent(settings, agent.concurrency, record, helpers, note)
+    own.dialogue = partial(AgentEpisode, agent=own.agent)
     own.rewards = {**task.rewards, AGENT: agent_reward}
     return own

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from threading import Condition
-from typing import Protocol
+from typing import Any, Protocol
 
 from assay.data.episode import Context, Ended, Turn, common, tokens_of
 from assay.rl.policy import SampleKey, Sampling
@@ -209,18 +209,9 @@ class SlowEnvironment(Environment, Protocol):
     """An environment that takes its time, and names its turns by what they ask."""
 
     @property
-    def together(self) -> int:
-        """How many episodes run at once."""
-        ...
-
-    @property
-    def news(self) -> Condition:
-        """Is notified when an agent may have stopped waiting."""
-        ...
-
-    @property
-    def requests(self) -> int:
-        """How many it has sent."""
+    def agent(self) -> Any:
+        """Has `together`, how many episodes run at once, and `news`, a `Condition` that is notified
+        when one may have stopped waiting."""
         ...
 
     def begin(self, key: SampleKey) -> None:
@@ -260,9 +251,8 @@ def settle(agents: Sequence[SlowEnvironment], news: Condition) -> None:
     with news:
         news.wait_for(lambda: not any(each.waits() for each in agents), GATHER_SECONDS)
         news.wait_for(lambda: not all(each.waits() for each in agents))
-        before = -1
-        while before != (before := sum(each.requests for each in agents)):
-            news.wait(SETTLE_SECONDS)
+        while news.wait(SETTLE_SECONDS):
+            pass
 
 
 def run_agents(
@@ -276,7 +266,7 @@ def run_agents(
 
     Each waits until all others have sent their next request (`settle`).
     """
-    together, news = agents[0].together, agents[0].news
+    together, news = agents[0].agent.together, agents[0].agent.news
     running = [
         _Running(place, agent, key)
         for place, (agent, key) in enumerate(zip(agents, keys, strict=True))

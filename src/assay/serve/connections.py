@@ -1,18 +1,47 @@
 """Who may use Assay's HTTP servers, and until when: tokens, loopback addresses, signals."""
 
+import errno
 import ipaddress
 import os
 import secrets
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from assay.agents.http import resolved
+from assay.agents.http import HOST
 from assay.errors import InputError
 
 TOKEN = "ASSAY_SERVE_TOKEN"
+
+
+def resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+    """The first address of a host's name. Raises InputError."""
+    try:
+        addresses = socket.getaddrinfo(host or " ", port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        fix = f"for example {HOST}, or 0.0.0.0 for all networks"
+        raise InputError(f"{host!r} is no address", field="--host", fix=fix) from error
+    family, _, _, _, address = addresses[0]
+    return family, address
+
+
+def bound(port: int, host: str = HOST) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises InputError."""
+    family, address = resolved(host, port)
+    try:
+        both = family == socket.AF_INET6  # of all addresses those of IPv4 too
+        return socket.create_server(address, family=family, dualstack_ipv6=both)
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            problem = f"{host} is no address of this machine"
+            raise InputError(problem, field="--host") from error
+        problem = f"cannot listen on port {port}: {os.strerror(error.errno or 0)}"
+        fix = "choose another, or 0 for a free one"
+        raise InputError(problem, field="--port", fix=fix) from error
 
 
 def given_token(file: Path | None) -> str | None:

@@ -14,17 +14,15 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 
-from assay.agents.http import HOST, answering, event, gone, read_body, told, unknown_route, up
+from assay.agents.http import HOST, application, model_list, read_body, streamed, up
 from assay.agents.protocol import (
     ChatRequest,
     CompletionRequest,
@@ -190,11 +188,9 @@ class ReadyRequest:
         ended = bool(turn.actions) and turn.actions[-1] in self.end_tokens
         return finished_completion(self.decode(turn.actions), self.request.stops, ended, self.calls)
 
-    def usage(self) -> Json:
-        """Token counts of a finished answer; an end token counts as a token of the completion."""
-        prompt, drawn = len(self.job.context), len(self.job.done.result().actions)
-        total = prompt + drawn
-        return {"prompt_tokens": prompt, "completion_tokens": drawn, "total_tokens": total}
+    def tokens(self) -> tuple[int, int]:
+        """How many a finished answer read, and drew."""
+        return len(self.job.context), len(self.job.done.result().actions)
 
 
 TEMPERATURE = 1.0
@@ -212,14 +208,13 @@ def ask_chat(served: Served, request: ChatRequest) -> ReadyRequest:
         context = served.renderer.prompt(messages, tools)
     except RenderingError as error:
         raise refusal(str(error), "messages") from error
-    limit = request.max_completion_tokens or request.max_tokens
-    return ready(served, request, context, limit, None, call_syntax() if tools else None)
+    return ready(served, request, context, None, call_syntax() if tools else None)
 
 
 def ask_completion(served: Served, request: CompletionRequest) -> ReadyRequest:
     """A completion made ready. Raises a refusal (400)."""
     context = prompt_tokens(served, request.prompt)
-    return ready(served, request, context, request.max_tokens, COMPLETION_TOKENS, None)
+    return ready(served, request, context, COMPLETION_TOKENS, None)
 
 
 def prompt_tokens(served: Served, prompt: str | Sequence[int]) -> tuple[int, ...]:
@@ -255,7 +250,6 @@ def ready(
     served: Served,
     request: RequestParameters,
     context: tuple[int, ...],
-    limit: int | None,
     default: int | None,
     calls: CallSyntax | None,
 ) -> ReadyRequest:
@@ -263,7 +257,7 @@ def ready(
     seed = secrets.randbits(32) if request.seed is None else request.seed
     sampling = Sampling(
         TEMPERATURE if request.temperature is None else request.temperature,
-        room(served, context, limit, default),
+        room(served, context, request.limit, default),
         request.top_p or 1.0,
         max(request.top_k or 0, 0),
     )
@@ -304,46 +298,35 @@ class ServedEndpoint:
 
     def app(self) -> Starlette:
         """The application."""
-        chat = partial(self.reply, kind=ChatRequest, make=ask_chat)
-        completion = partial(self.reply, kind=CompletionRequest, make=ask_completion)
-        routes = [
-            Route("/v1/models", answering(self.models), methods=["GET"]),
-            Route("/v1/chat/completions", answering(chat), methods=["POST"]),
-            Route("/v1/completions", answering(completion), methods=["POST"]),
-        ]
-        return Starlette(routes=routes, exception_handlers={HTTPException: unknown_route})
+        return application(self.models, self.reply)
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""
         if "authorization" in request.headers:
             self.check_token(request)
-        model = {"id": self.served.name, "object": "model", "created": 0, "owned_by": "assay"}
-        model["max_model_len"] = self.served.context_tokens
-        return JSONResponse({"object": "list", "data": [model]})
+        return model_list(self.served.name, max_model_len=self.served.context_tokens)
 
-    async def reply(
-        self, request: Request, kind: Any, make: Callable[..., ReadyRequest]
-    ) -> Response:
+    async def reply(self, request: Request, kind: type[RequestParameters]) -> Response:
         """Sample, and answer whole or in pieces. Raises a refusal.
 
         Requests are made ready off the event loop: a large one stalls no stream.
         """
         self.check_token(request)
         body = await read_body(request)
-        ready = await asyncio.to_thread(self.read, kind, make, body)
+        ready = await asyncio.to_thread(self.read, kind, body)
         envelope = Envelope(kind is ChatRequest, self.served.name)
         if ready.request.stream:
-            events = self.events(ready, envelope)
-            return StreamingResponse(events, media_type="text/event-stream")
-        return JSONResponse(envelope.whole([await self.whole(ready, request)], ready.usage()))
+            return streamed(self.pieces(ready, envelope))
+        return JSONResponse(envelope.whole([await self.whole(ready, request)], *ready.tokens()))
 
-    def read(self, kind: Any, make: Callable[..., ReadyRequest], body: bytes) -> ReadyRequest:
+    def read(self, kind: type[RequestParameters], body: bytes) -> ReadyRequest:
         """A request made ready. Raises a refusal."""
         asking = read_request(kind, body)
         if asking.model != self.served.name:
             problem = f"there is no model {asking.model!r} here, only {self.served.name!r}"
             raise refusal(problem, "model", code="model_not_found", status=404)
-        return make(self.served, asking)
+        ask: Any = ask_chat if kind is ChatRequest else ask_completion
+        return ask(self.served, asking)
 
     async def whole(self, ready: ReadyRequest, request: Request) -> FinishedCompletion:
         """The finished completion. Raises what sampling raised, a refusal if the client left."""
@@ -353,25 +336,11 @@ class ServedEndpoint:
             waiting = asyncio.shield(asyncio.wrap_future(ready.job.done))
             while not (await asyncio.wait({waiting}, timeout=LOOK_SECONDS))[0]:
                 if await request.is_disconnected():
-                    raise gone()
+                    raise ClientDisconnect
             waiting.result()
             return await asyncio.to_thread(ready.finished)
         except asyncio.CancelledError as error:
             raise CancelledError from error
-        finally:
-            ready.job.cancelled = True
-
-    async def events(self, ready: ReadyRequest, envelope: Envelope) -> AsyncIterator[str]:
-        """The events of a streamed answer; the last is [DONE], or an error if sampling failed."""
-        options = ready.request.stream_options
-        try:
-            async for value in self.pieces(ready, envelope):
-                yield event(value)
-            if options is not None and options.include_usage:
-                yield event(envelope.counts(ready.usage()))
-            yield "data: [DONE]\n\n"
-        except Exception as error:
-            yield event(told(error).detail)
         finally:
             ready.job.cancelled = True
 
@@ -387,17 +356,22 @@ class ServedEndpoint:
 
         ready.tell = wake
         ready.job.done.add_done_callback(wake)
-        self.batcher.submit(ready.job)
-        if envelope.chat:
-            yield envelope.opening()
-        while not over:
-            await news.wait()
-            news.clear()
-            over, text = ready.job.done.done(), ready.certain()
-            if len(text) > len(sent):
-                fresh, sent = text[len(sent) :], text
-                yield envelope.piece(fresh)
-        yield envelope.last(await asyncio.to_thread(ready.finished), sent)
+        try:
+            self.batcher.submit(ready.job)
+            if envelope.chat:
+                yield envelope.piece("", role="assistant")
+            while not over:
+                await news.wait()
+                news.clear()
+                over, text = ready.job.done.done(), ready.certain()
+                if len(text) > len(sent):
+                    fresh, sent = text[len(sent) :], text
+                    yield envelope.piece(fresh)
+            yield envelope.last(await asyncio.to_thread(ready.finished), sent)
+            if ready.request.counted:
+                yield envelope.counts(*ready.tokens())
+        finally:
+            ready.job.cancelled = True
 
     def check_token(self, request: Request) -> None:
         """Raise a refusal (401) unless the request carries the token."""
@@ -412,9 +386,9 @@ class ServedEndpoint:
 @contextmanager
 def running(served: Served, token: str, port: int, host: str = HOST) -> Iterator[str]:
     """The server at its base URL, up as long as this is open. Raises InputError."""
-    batcher = Batcher(served.sampler)
+    listening, batcher = connections.bound(port, host), Batcher(served.sampler)
     try:
-        with up(ServedEndpoint(served, batcher, token).app(), port, host) as taken:
+        with up(ServedEndpoint(served, batcher, token).app(), listening) as taken:
             try:
                 yield f"http://{f'[{host}]' if ':' in host else host}:{taken}/v1"
             finally:  # before the server waits for open requests

@@ -29,7 +29,7 @@ from assay.pages.page import Page, Text
 from assay.pages.words import LANGUAGES, Words, flat, words
 from assay.runs.registry import reading_once
 from assay.runs.run_names import RunNotFound
-from assay.serve.connections import TOKEN, is_loopback, token_for_clients, until_stopped
+from assay.serve.connections import TOKEN, bound, is_loopback, token_for_clients, until_stopped
 from assay.view.asked_pages import compare_page, costs_shown
 from assay.view.curves_page import curves_page
 from assay.view.runs_page import file_address, progress_shown, run_shown, runs_page
@@ -228,7 +228,7 @@ def view(
     os.nice(BEHIND)
     with until_stopped() as stop:
         window = Window(labs)
-        with up(application(window, token, host, lang), port, host) as taken:
+        with up(application(window, token, host, lang), bound(port, host)) as taken:
             named = f"[{host}]" if ":" in host else host
             url = f"http://{named}:{taken}/"
             for name, root in labs.items():

@@ -105,7 +105,7 @@ def test_no_scorer_runs_what_a_model_wrote(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "options", "words"),
     [
-        ("chain_sums", {}, "no task 'chain_sums' of reasoning_gym (did you mean 'chain_sum'"),
+        ("chain_sums", {}, "unknown task of reasoning_gym 'chain_sums' (did you mean 'chain_sum'"),
         ("chain_sum", {"terms": 3}, "chain_sum has no option 'terms'"),
         ("chain_sum", {"level": 99}, "chain_sum has the levels 0 to"),
         ("chain_sum", {"min_terms": 9, "max_terms": 2}, "chain_sum refuses them: AssertionError"),

@@ -12,7 +12,7 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
-from assay.agents.task import AgentDialogue, AgentEnvironment
+from assay.agents.task import AgentEpisode
 from assay.data.episode import Context, Turn, tokens_of
 from assay.data.files import canonical_json
 from assay.data.renderings.packed_rows import Packed, close_store, prepared
@@ -168,10 +168,10 @@ class LanguageEncoder:
             self._by_options[key] = replace(self.renderer, tokenizer=tokenizer)
         return self._by_options[key] if more else self.renderer
 
-    def environment(self, row: Row, dialogue: Dialogue) -> RenderedDialogue | AgentEnvironment:
+    def environment(self, row: Row, dialogue: Dialogue) -> RenderedDialogue | AgentEpisode:
         """The dialogue in tokens."""
-        if isinstance(dialogue, AgentDialogue):
-            return AgentEnvironment(dialogue, self.renderer_of(row), self.decode)
+        if isinstance(dialogue, AgentEpisode):
+            return dialogue.in_tokens(self.renderer_of(row), self.decode)
         return RenderedDialogue(dialogue, self.renderer_of(row), self.decode)
 
     def decode(self, actions: Sequence[int]) -> str:

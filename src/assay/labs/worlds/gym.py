@@ -19,6 +19,7 @@ from assay.data.episode import Completion, Reward
 from assay.data.files import normalise_text
 from assay.data.loaded import Item, LeftOut, Loaded, gather
 from assay.data.row import Message, Row
+from assay.engines.environments import last_words
 from assay.errors import InputError, RunFailure
 from assay.tasks.running import WorkerReward
 from assay.tasks.task import BaseTask, BenchmarkOptions
@@ -40,12 +41,10 @@ def asked_package(call: str, arguments: str) -> list[Any]:
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no reason"])[-1]
-        raise RunFailure(f"{NAME} ended with {last}")
+        raise RunFailure(f"{NAME} ended with {last_words(done.stderr)}")
     told = json.loads(done.stdout)
     if "refused" in told:
-        problem, field, fix = told["refused"]
-        raise InputError(problem, field=field, fix=fix)
+        raise InputError(**told["refused"])
     return told["given"]
 
 

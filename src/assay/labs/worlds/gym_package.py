@@ -28,7 +28,7 @@ from reasoning_gym.coaching.base_curriculum import DefaultCurriculumContext, Ran
 from reasoning_gym.factory import CURRICULA, DATASETS
 from reasoning_gym.utils import SYSTEM_PROMPTS
 
-from assay.errors import InputError, nearest
+from assay.errors import InputError, look_up, nearest
 
 for module in (
     algorithmic.binary_matrix,
@@ -95,21 +95,19 @@ def score(name: str, level: int | None, options: Json, item: Json, answer: str) 
     return float(generator(name, level, options, 0, 1).score_answer(answer, item))
 
 
-def checked(names: str, options: Json) -> tuple[list[str], list[int | None], Json]:
-    """The generators that a source names, their levels, and their own options. Raises InputError
-    for what a generator does not have."""
+def checked(names: str, options: Json) -> tuple[list[tuple[str, int | None]], Json, Json]:
+    """The generators that a source names, each at its levels, their own options, and those of
+    `OPTIONS`. Raises InputError for what a generator does not have."""
     chosen, own = {**OPTIONS, **options}, {k: v for k, v in options.items() if k not in OPTIONS}
     for key, least, most in (("rows", 1, APART // MOST_TRIES), ("seed", 0, MOST_SEED)):
         if type(chosen[key]) is not int or not least <= chosen[key] <= most:
             problem = f"must be a number from {least} to {most:,}, not {chosen[key]!r}"
             raise InputError(problem, field=f"options.{key}")
-    if chosen["system"] and chosen["system"] not in SYSTEM_PROMPTS:
-        fix = nearest(str(chosen["system"]), SYSTEM_PROMPTS)
-        raise InputError(f"no prompt {chosen['system']!r}", field="options.system", fix=fix)
+    if chosen["system"]:
+        chosen["system"] = look_up(SYSTEM_PROMPTS, str(chosen["system"]), "options.system")
     levels = chosen["level"] if isinstance(chosen["level"], list) else [chosen["level"]]
     for name in (kinds := names.split("+")):
-        if name not in DATASETS:
-            raise InputError(f"no task {name!r} of reasoning_gym", fix=nearest(name, DATASETS))
+        look_up(DATASETS, name, "task of reasoning_gym")
         known, count = options_of(name), levels_of(name)
         for key in own.keys() - known.keys():
             fix = nearest(key, {**OPTIONS, **known})
@@ -119,7 +117,7 @@ def checked(names: str, options: Json) -> tuple[list[str], list[int | None], Jso
                 problem = f"{name} has the levels 0 to {count - 1}" if count else f"{name} has none"
                 raise InputError(f"{problem}, not {level!r}", field="options.level")
             refuse_unfit(name, level, own)
-    return kinds, levels, own
+    return [(name, level) for name in kinds for level in levels], own, chosen
 
 
 def refuse_unfit(name: str, level: int | None, own: Json) -> None:
@@ -140,17 +138,14 @@ def refuse_unfit(name: str, level: int | None, own: Json) -> None:
 
 def read(names: str, options: Json) -> Iterator[Json]:
     """Every item of a source, with `id` and whether it is left out. Raises InputError."""
-    kinds, levels, own = checked(names, options)
-    chosen = {**OPTIONS, **options}
-    parts = [(kind, level) for kind in kinds for level in levels]
+    parts, own, chosen = checked(names, options)
     seen = set[str]()
     for place, (kind, level) in enumerate(parts):
         count = (chosen["rows"] + place) // len(parts)
         for item in different(kind, level, own, chosen["seed"] * APART, count, seen):
             at = "" if level is None else f"-{level}"
             place_of = {"id": f"{kind}{at}-{item['place']}", "world": kind, "level": level}
-            system = SYSTEM_PROMPTS.get(chosen["system"], "")
-            yield {**item, **place_of, "options": own, "system": system}
+            yield {**item, **place_of, "options": own, "system": chosen["system"]}
 
 
 def different(
@@ -193,7 +188,7 @@ def main(call: str, arguments: list[Any]) -> None:
         with redirect_stdout(sys.stderr):  # some generators print
             told = {"given": [*{"read": read, "explained": explained}[call](*arguments)]}
     except InputError as wrong:
-        told = {"refused": [wrong.problem, wrong.field, wrong.fix]}
+        told = {"refused": {key: getattr(wrong, key) for key in ("problem", "field", "fix")}}
     print(json.dumps(told))
 
 

@@ -26,7 +26,7 @@ def command() -> tuple[str, ...]:
     """The program that plays. Raises InputError where verifiers is not installed."""
     if (python := installed(NAME)) is None:
         raise InputError(f"{NAME} is not installed", fix=f"assay engines add {NAME}")
-    return (str(python), "-I", str(PROGRAM), "episodes")
+    return (str(python), "-I", str(PROGRAM))
 
 
 @lru_cache(maxsize=16)

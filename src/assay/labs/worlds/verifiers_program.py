@@ -1,8 +1,8 @@
 """Plays environments of verifiers 0.4, run by the Python of an environment that holds it.
 
-Without an argument it reads one request and tells the rows of an environment; with "episodes" it
-reads a line for each episode and writes its reward (docs/agents.md). What verifiers and its judges
-ask by default goes to the address that the line names.
+It reads lines: one with `root` asks for the rows of an environment, any other is an episode whose
+reward it writes (docs/agents.md). What verifiers and its judges ask by default goes to the address
+that the line names.
 """
 
 import asyncio
@@ -93,36 +93,30 @@ async def played(env: Any, task: Any, url: str, key: str) -> Json:
     return {"reward": reward, "parts": parts, "facts": facts}
 
 
-async def episodes(answers: Any) -> None:
-    """Play a line's episode after the other, each environment served from its first to the end."""
+async def main() -> None:
+    """Answer each line: the rows of an environment, or the reward of an episode. An environment is
+    served from its first episode to the end; what libraries print goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.path.append("")
+    os.environ["PYTHONPATH"] = str(Path.cwd())  # for the servers of its tools
+    served: dict[str, tuple[Any, list[Any]]] = {}
     async with AsyncExitStack() as stack:
-        served: dict[str, tuple[Any, list[Any]]] = {}
         while line := await asyncio.to_thread(sys.stdin.readline):
-            episode = json.loads(line)
-            of = episode["row"]
-            name = json.dumps([of["world"], of["options"]])
-            if name not in served:
-                served[name] = world(of["world"], of["options"])
-                await stack.enter_async_context(served[name][0].serving())
-            env, tasks = served[name]
-            told = await played(env, tasks[of["place"]], episode["base_url"], episode["api_key"])
+            asked = json.loads(line)
+            if "root" in asked:
+                os.chdir(asked["root"])
+                told: Any = [row(task) for task in world(asked["name"], asked["options"])[1]]
+            else:
+                of = asked["row"]
+                name = json.dumps([of["world"], of["options"]])
+                if name not in served:
+                    served[name] = world(of["world"], of["options"])
+                    await stack.enter_async_context(served[name][0].serving())
+                env, tasks = served[name]
+                told = await played(env, tasks[of["place"]], asked["base_url"], asked["api_key"])
             print(json.dumps(told), file=answers, flush=True)
 
 
-def main() -> None:
-    """Tell rows, or play episodes; what libraries print goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    if sys.argv[1:] == ["episodes"]:
-        sys.path.append(str(Path.cwd()))
-        os.environ["PYTHONPATH"] = str(Path.cwd())  # for the servers of its tools
-        asyncio.run(episodes(answers))
-        return
-    request = json.loads(sys.stdin.readline())
-    sys.path.append(request["root"])
-    _, tasks = world(request["name"], request["options"])
-    print(json.dumps([row(task) for task in tasks]), file=answers, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())
