@@ -76,6 +76,7 @@ def test_a_bad_record_is_named_by_line_and_field(tmp_path: Path, text: str, word
         ("r.csv", b"a,b\n1,2\n", "no table has the columns run and score .*titles: a, b"),
         ("r.csv", b"run,score\na,61 or so\n", r"r\.csv:2: score: '61 or so' is no number"),
         ("r.csv", b"run,score\na,61.5,2\n", "has 3 cells, and there are 2 columns"),
+        ("r.csv", b"run,score,score\na,61.5,2\n", r"r\.csv:1: two columns have the title 'score'"),
         ("r.csv", b"run,score,control,says\na,61.5,a,good\n", r"r\.csv:2: .*got 'good'"),
     ],
 )

@@ -105,6 +105,9 @@ def _tables(text: str, file: Path, columns: Mapping[str, str], control: str) -> 
         named = columns or {title: title for title in own if ROLE.fullmatch(title)}
         scored = "run" in named and any(role.startswith(SCORED) for role in named)
         if scored and own.keys() >= {*named.values()}:
+            if twice := [t for t in named.values() if rows[0][1].count(t) > 1]:
+                problem, fix = f"two columns have the title {twice[0]!r}", "rename one"
+                raise InputError(problem, file=file, line=rows[0][0], fix=fix)
             places = {role: own[title] for role, title in named.items()}
             records.append(_record(rows, places, file, control))
         else:
