@@ -105,14 +105,14 @@ def test_worked_examples_change_what_items_say_and_are_a_factor_of_their_own(run
     other = other_run(tmp_path, MANIFEST, record=CLEAN)
     rewrite(run, lambda record: replace(record, options={"examples": 0}))
     rewrite(other, lambda r: replace(r, options={"examples": 3}, items_hash="with examples"))
+    undeclared = control_of(runs_table(run, other).lines[1]).comparison
+    assert undeclared.confounds == ("evaluation.held_out.options.examples",)
     table = runs_table(run, other, vary=["evaluate.held_out.options.examples"])
     kinds = {d.path: d.kind for d in table.differences}
     assert kinds == {
         "evaluation.held_out.options.examples": "declared",
         "evaluation.held_out.items_hash": "follows",
     }
-    undeclared = control_of(runs_table(run, other).lines[1]).comparison
-    assert undeclared.confounds == ("evaluation.held_out.options.examples",)
 
 
 def test_two_versions_of_a_benchmarks_checker_are_refused(run, tmp_path):
@@ -197,10 +197,10 @@ def test_an_accepted_difference_that_is_none_is_remarked_and_accepts_nothing(run
 
 def test_a_declared_factor_that_does_not_differ_is_found(run, tmp_path):
     other = other_run(tmp_path, TRAINED, SFT, record=CLEAN)
-    (found,) = runs_table(run, other, vary=["stage", "stage.rl.lambda"]).findings
-    assert found.code == "factor_the_same" and "stage.rl.lambda:" in english(found).evidence
+    (found,) = runs_table(run, other, vary=["stage", "stage.rl.kl.coef"]).findings
+    assert found.code == "factor_the_same" and "stage.rl.kl.coef:" in english(found).evidence
     assert runs_table(run, other, vary=["stage"]).findings == ()
-    table = runs_table(ArmRequest(run, "base"), ArmRequest(run), vary=["stage.rl.lambda"])
+    table = runs_table(ArmRequest(run, "base"), ArmRequest(run), vary=["stage.rl.kl.coef"])
     assert table.findings == ()
 
 

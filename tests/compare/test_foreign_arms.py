@@ -4,13 +4,12 @@ verdicts of the lab's own and meets the same refusals."""
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from assay.compare.arm import Arm, Provenance
+from assay.compare.arm import Arm, ReadOptions, arm_of, distinct_names, is_file, read_arms
 from assay.compare.compare_names import ArmRequest, compare_names, own_arm
-from assay.compare.foreign_arms import ReadOptions, arm_of, distinct_names, is_file, read_arms
 from assay.compare.judged_table import compare_arms, known_direction, lower_is_better
 from assay.compare.table import ComparisonTable, Pairing
 from assay.data.results.foreign_result import ForeignAnswer, Result
@@ -279,7 +278,7 @@ def arm(metric: str, higher: bool | None) -> Arm:
 
 def own() -> Arm:
     """A run of the lab, as far as its direction goes: it comes from no file of another tool."""
-    return replace(arm("reward", None), origin=cast(Provenance, object()))
+    return replace(arm("reward", None), origin=cast(Any, object()))
 
 
 def test_what_one_file_says_holds_for_the_other_and_two_must_not_differ():

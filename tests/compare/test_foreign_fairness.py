@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from assay.compare.arm import ReadOptions
 from assay.compare.compare_names import compare_names
-from assay.compare.foreign_arms import ReadOptions
 from assay.compare.table import ComparisonTable
 from assay.errors import InputError
 from tests.compare.test_judged_table import control_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.compare.selection_pairs import SelectionPair, agree, selections_in
+from assay.compare.arm import SelectionPair, agree, selections_in
 
 PICKS = st.lists(st.integers(0, 8), max_size=3, unique=True).map(tuple)
 BOTH = st.lists(st.tuples(PICKS, PICKS), min_size=1, max_size=8)

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.data.formats.formats import read_rows
-from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import read_sweep
+from assay.lab.sweep.read_sweep import plan, read_sweep
 from tests.experiments.tiny import TOOLS, make_model
 from tests.from_files import check_experiment
 

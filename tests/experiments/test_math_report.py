@@ -15,8 +15,7 @@ from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import read_experiment
 from assay.experiment.stage_tables import GrpoStage
 from assay.judge.averages import harmonic_ratio
-from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import read_sweep
+from assay.lab.sweep.read_sweep import plan, read_sweep
 
 MATH = Path(__file__).parents[2] / "experiments" / "math"
 BENCHMARKS = ["amc23", "gsm8k", "math500", "olympiadbench"]

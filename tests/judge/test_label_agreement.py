@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.compare.judge_trust import kappa_on
+from assay.compare.table import kappa_on
 from assay.judge.intervals import Estimate, Interval
 from assay.runs.judgement_journal import LabelledJudgement
 

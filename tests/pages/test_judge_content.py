@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from assay.compare.judge_trust import HeldJudge, JudgedBy, held
+from assay.compare.table import HeldJudge, JudgedBy, held
 from assay.pages.content import judge_line
 from assay.pages.markdown import page_markdown
 from assay.pages.page import Page

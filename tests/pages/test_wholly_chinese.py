@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
+from assay.compare.arm import read_arms
 from assay.compare.compare_names import compare_named, plan_from, typed
-from assay.compare.foreign_arms import read_arms
 from assay.data.reported.read_reported import ReportFile
 from assay.errors import Finding
 from assay.judge.audit.rules import audit

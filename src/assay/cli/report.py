@@ -91,7 +91,7 @@ def report(
     bfcl: Write the run's answers as BFCL's result files into this folder.
     """
     from assay.cli.results import bfcl_results, run_result, runs_shown
-    from assay.compare.foreign_arms import is_file
+    from assay.compare.arm import is_file
 
     if is_file(run):
         fix = f"'assay compare {run}' shows its scores"

@@ -16,7 +16,7 @@ from assay.judge.verdict import as_scored
 from assay.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from assay.compare.judge_trust import JudgedBy
+    from assay.compare.table import JudgedBy
     from assay.lab.monitor.progress import Progress
     from assay.library.typed_results import Run
     from assay.pages.page import Block

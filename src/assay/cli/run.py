@@ -249,9 +249,14 @@ def fill(
 
     if on is not None:
         need_ray(on, "--on")
-    from assay.lab.sweep.missing_runs import devices_of, missing_work, run_jobs
+    from assay.lab.sweep.missing_runs import (
+        devices_of,
+        missing_work,
+        on_cluster,
+        refuse_numbers,
+        run_jobs,
+    )
     from assay.lab.sweep.read_sweep import read_sweep
-    from assay.lab.sweep.spread_runs import on_cluster, refuse_numbers
 
     sweep, options = read_sweep(file), {"tell": tell, "despite": despite, "workers": workers}
     with ExitStack() as stack:
@@ -263,12 +268,12 @@ def fill(
             pool = stack.enter_context(closing(connect(on, "--on")))
             count = len(pool.nodes())
             where = f"{count} nodes of {on}" if count > 1 else on
-            execute = partial(on_cluster, pool=pool, devices=devices, **options)
+            execute = partial(on_cluster, root=root, pool=pool, devices=devices, **options)
         work = missing_work(root, sweep, only)
         sizes = f"{len(work.jobs)} to run, {len(work.finished)} finished"
         tell(f"{sweep.sweep.name}: {sizes}, on {where}")
         try:
-            done = execute(root, sweep.sweep.name, work.jobs)
+            done = execute(work.jobs)
         except KeyboardInterrupt:
             raise interrupted(f"assay fill {sweep.file}") from None
     return filled(root, sweep, work, done)
@@ -292,7 +297,7 @@ def filled(root: Path, sweep: "SweepFile", work: "Work", done: "list[Done]") -> 
     result = {
         "nothing_learned": [{**taken(each, "code"), **each.values} for each in idle],
         "ran": [{"run": d.job.name, "device": d.device, "had": d.job.had} for d in done],
-        "failed": [{"run": d.job.name, "log": d.log, "said": d.failure} for d in failed],
+        "failed": [{"run": d.job.name, "log": d.job.log, "said": d.failure} for d in failed],
         "finished_before": work.finished,
         "running_elsewhere": work.busy,
         "winner": settled.winner,
@@ -302,7 +307,7 @@ def filled(root: Path, sweep: "SweepFile", work: "Work", done: "list[Done]") -> 
     state = f"{count} of {len(names)} runs finished" if done else "nothing is missing"
     shown = [f"{name}: {state}; see 'assay matrix {sweep.file}'", settled.line]
     findings = [
-        Finding("error", d.failure.removeprefix("assay: "), d.job.name, f"read {d.log}")
+        Finding("error", d.failure.removeprefix("assay: "), d.job.name, f"read {d.job.log}")
         for d in failed
     ]
     w = words()

@@ -10,13 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
+from assay.compare.arm import (
+    Arm,
+    Provenance,
+    ReadOptions,
+    distinct_names,
+    is_file,
+    load_arm,
+    read_arms,
+    with_seeds,
+)
 from assay.compare.fairness import DECLARED, Terms, check_finished
-from assay.compare.foreign_arms import ReadOptions, distinct_names, is_file, read_arms
 from assay.compare.judged_table import check_distinct, compare_arms
 from assay.compare.table import ComparisonTable, judged_again, with_trials
 from assay.errors import Finding, InputError, finding, nearest
-from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
+from assay.experiment.checkpoint_reference import checkpoint_name
 from assay.experiment.read_file import read_experiment
 from assay.judge.sample_size import (
     Design,
@@ -35,7 +43,6 @@ from assay.runs.registry import apart, made_so, newest_by_seed
 from assay.runs.run_directory import RunDirectory, begun, read_status, stored_status
 from assay.runs.run_files import DamagedFile, Selection, read_selection
 from assay.runs.run_names import (
-    RunReference,
     experiment_of,
     find_run,
     parse_run_name,
@@ -57,6 +64,8 @@ class ArmRequest:
     """The same training with other seeds."""
     kept: Selection | None = None
     """The choice by which the checkpoint is what a stage started from; None where it is not."""
+    damaged: tuple[Finding, ...] = ()
+    """Runs of the name that cannot be read, where its seeds were looked for."""
 
 
 def compare_names(
@@ -92,8 +101,9 @@ def compare_names(
                 fix = "the records of the lab say it themselves"
                 raise InputError("is for files of other tools", field=field, fix=fix)
         names = control_first(root, names, control)
-        damaged = damaged_seeds(root, names)
-        table = compare_requests([arm_named(root, name) for name in names], on, terms)
+        requests = [arm_named(root, name) for name in names]
+        table = compare_requests(requests, on, terms)
+        damaged = dict.fromkeys(each for request in requests for each in request.damaged)
         table = replace(table, findings=(*damaged, *table.findings))
     table = with_trials(table)
     if margin is not None:
@@ -116,31 +126,28 @@ def compare_requests(
     """
     damaged: dict[ArmRequest, InputError] = {}
 
-    def attempt(
-        some: Sequence[ArmRequest], read: Callable[[ArmRequest], Value]
-    ) -> list[tuple[ArmRequest, Value]]:
-        arms = []
-        for each in some:
+    def attempt(read: Callable[[ArmRequest], Value]) -> list[tuple[ArmRequest, Value]]:
+        pairs = []
+        for each in requests:
             try:
-                arms.append((each, read(each)))
+                pairs += [(each, read(each))] if each not in damaged else []
             except DamagedFile as error:
                 damaged[each] = error
-        return arms
+        return pairs
 
     for request in requests:
         check_finished(request.run)
-    known = attempt(requests, lambda each: evaluation_records(each.run))
+    known = attempt(lambda each: evaluation_records(each.run))
     findings: list[Finding] = []
     if on is None and known:
         on, *others = shared_evaluations(requests[0].run, [records for _, records in known])
         if others:
             findings.append(finding("first_shared", "note", on=on, others=", ".join(others)))
-    read = attempt([each for each, _ in known], lambda each: own_arm(each, on))
-    if damaged and len(read) < 2:
+    pairs = attempt(lambda each: own_arm(each, on))
+    if damaged and len(pairs) < 2:
         raise next(iter(damaged.values()))
-    loaded, wishes = [arm for _, arm in read], [each for each, _ in read]
-    check_apart(loaded, wishes)
-    arms, notes = pool_seeds(loaded, wishes)
+    check_apart(pairs)
+    arms, notes = pool_seeds(pairs)
     left_out = [
         finding(
             "control_left_out" if each is requests[0] else "left_out",
@@ -216,72 +223,46 @@ def control_first(root: Path, names: Sequence[str], control: str | None = None) 
     return arranged
 
 
-def seeds_of(root: Path, reference: RunReference) -> list[RunDirectory]:
-    """The run that a name means and, for a name without id and seed, the newest finished run of
-    every other seed that was made from the same settings.
-
-    Other seeds that are damaged are left out; `damaged_seeds` names them.
-    """
-    run = find_run(root, reference)
-    if reference.id is not None or reference.seed is not None:
-        return [run]
-    experiment = experiment_of(run)
-    sound, _ = apart(begun(root, run.name))
-    done = [r for r in sound if read_status(r.path).status == "finished"]
-    others = [r for r in newest_by_seed(done) if _seed(r) != _seed(run)]
-    return [run, *(r for r in others if made_so(r, experiment))]
-
-
 def arm_named(root: Path, text: str) -> ArmRequest:
-    """A run and the checkpoint of it that a name means, with the other seeds of a bare name.
+    """A run and the checkpoint of it that a name means; with a name without id and seed, the newest
+    finished run of every other seed that was made from the same settings.
 
     Raises InputError, RunNotFound.
     """
     reference = read_run_name(root, text)
-    wanted = reference.checkpoint
-    first, *further = (
-        ArmRequest(run)
-        if wanted is None
-        else ArmRequest(
-            run, checkpoint_name(resolve_checkpoint(run, wanted)), kept=kept_start(run, wanted)
-        )
-        for run in seeds_of(root, reference)
-    )
-    return replace(first, seeds=tuple(further))
+    run = find_run(root, reference)
+    runs, damaged, wanted = [run], (), reference.checkpoint
+    if reference.id is None and reference.seed is None:
+        experiment = experiment_of(run)
+        sound, broken = apart(begun(root, run.name))
+        done = [each for each in sound if read_status(each.path).status == "finished"]
+        others = [each for each in newest_by_seed(done) if _seed(each) != _seed(run)]
+        runs += [each for each in others if made_so(each, experiment)]
+        damaged = (finding("left_out", "warning", run=d.run, why=d.why, fix="") for d in broken)
+    requests = []
+    for each in runs:
+        name, chosen = None, None
+        if wanted is not None:
+            name = checkpoint_name(resolve_checkpoint(each, wanted))
+            if wanted.stage is not None and wanted.rule is not None:
+                chosen = read_selection(each.path, wanted.stage, wanted.rule)
+        kept = chosen if chosen is not None and not chosen.promoted else None
+        requests.append(ArmRequest(each, name, kept=kept))
+    return replace(requests[0], seeds=tuple(requests[1:]), damaged=tuple(damaged))
 
 
-def kept_start(run: RunDirectory, wanted: CheckpointReference) -> Selection | None:
-    """The choice of a stage's best checkpoint, where that is what the stage started from."""
-    if wanted.stage is None or wanted.rule is None:
-        return None
-    chosen = read_selection(run.path, wanted.stage, wanted.rule)
-    return None if chosen is None or chosen.promoted else chosen
-
-
-def check_apart(arms: Sequence[Arm], requests: Sequence[ArmRequest]) -> None:
+def check_apart(pairs: Sequence[tuple[ArmRequest, Arm]]) -> None:
     """Refuse two names of one checkpoint, and say so where a gate kept a start."""
-    names = [arm.name for arm in arms]
-    for arm, request in zip(arms, requests, strict=True):
-        if request.kept is not None and names.count(arm.name) > 1:
-            looks = request.kept.looks
+    names = [arm.name for _, arm in pairs]
+    for (request, _), name in zip(pairs, names, strict=True):
+        if request.kept is not None and names.count(name) > 1:
             raise InputError(
-                f"{arm.name} is named twice: it is the start of a stage, and its best checkpoint "
-                f"as well, because the {request.kept.rule} kept the start: none of {looks} later "
-                "checkpoints was shown to be better on the dev items",
+                f"{name} is named twice: it is the start of a stage, and its best checkpoint "
+                f"as well, because the {request.kept.rule} kept the start: none of "
+                f"{request.kept.looks} later checkpoints was shown to be better on the dev items",
                 fix="compare with the stage's .last, which is what training made",
             )
     check_distinct(names, "checkpoint")
-
-
-def damaged_seeds(root: Path, names: Sequence[str]) -> list[Finding]:
-    """A warning of each run that `seeds_of` leaves out because it cannot be read."""
-    references = [read_run_name(root, name) for name in names]
-    bare = [r for r in references if r.id is None and r.seed is None]
-    damaged = [each for r in bare for each in apart(begun(root, r.name))[1]]
-    findings = [
-        finding("left_out", "warning", run=each.run, why=each.why, fix="") for each in damaged
-    ]
-    return list(dict.fromkeys(findings))
 
 
 def own_arm(request: ArmRequest, on: str | None = None) -> Arm:
@@ -313,52 +294,41 @@ def origin_of(request: ArmRequest, on: str) -> Provenance:
 
 
 def pool_seeds(
-    arms: Sequence[Arm], requests: Sequence[ArmRequest]
+    pairs: Sequence[tuple[ArmRequest, Arm]],
 ) -> tuple[list[Arm], list[Finding]]:
     """The arms with the scores of all their training seeds, and notes; without further seeds unless
     every arm has some that were measured on the same items.
     """
-    further = [
-        [seed for seed in request.seeds if _same_items(seed, arm)]
-        for arm, request in zip(arms, requests, strict=True)
-    ]
-    if not all(further):
-        several = [arm.name for arm, seeds in zip(arms, further, strict=True) if seeds]
-        note = finding("one_seed", "note", names=", ".join(several))
-        return list(arms), [note] if several else []
-    pooled = []
-    for arm, seeds in zip(arms, further, strict=True):
-        assert arm.provenance is not None
-        record = arm.provenance.record
-        pooled.append(_pooled([arm, *(own_arm(seed, record.name) for seed in seeds)]))
-    return pooled, []
+    arms = [arm for _, arm in pairs]
+    further = [[seed for seed in each.seeds if _same_items(seed, arm)] for each, arm in pairs]
+    if all(further):
+        return [_pooled(arm, seeds) for arm, seeds in zip(arms, further, strict=True)], []
+    several = [arm.name for arm, seeds in zip(arms, further, strict=True) if seeds]
+    return arms, [finding("one_seed", "note", names=", ".join(several))] if several else []
 
 
 def _same_items(seed: ArmRequest, arm: Arm) -> bool:
     """Whether a further seed was measured on the same items as the arm."""
-    assert arm.provenance is not None
-    wanted = arm.provenance.record
-    records = [r for r in evaluation_records(seed.run) if r.name == wanted.name]
+    wanted = arm.recorded.record
     return any(
-        r.items_hash == wanted.items_hash
+        (r.name, r.items_hash) == (wanted.name, wanted.items_hash)
         and (
             measured_checkpoints(seed.run, r)
             if seed.checkpoint is None
             else r.finished(seed.run, seed.checkpoint)
         )
-        for r in records
+        for r in evaluation_records(seed.run)
     )
 
 
-def _pooled(arms: Sequence[Arm]) -> Arm:
+def _pooled(arm: Arm, further: Sequence[ArmRequest]) -> Arm:
     """One arm of several seeds, the highest first in every arm: of the first ones the manifests
     are compared, and the order in which runs were made is no difference between arms."""
-    seeds = {_seed(arm.provenance.run): arm for arm in arms if arm.provenance is not None}
-    first, *further = (seeds[number] for number in sorted(seeds, reverse=True))
-    assert first.provenance is not None
-    numbers = "+".join(map(str, sorted(seeds)))
-    name = f"{first.provenance.run.name}#{numbers}@{first.provenance.checkpoint}"
-    return with_seeds(first, further, name)
+    arms = [arm, *(own_arm(seed, arm.recorded.record.name) for seed in further)]
+    seeds = {_seed(each.recorded.run): each for each in arms}
+    ordered = [seeds[number] for number in sorted(seeds, reverse=True)]
+    first, numbers = ordered[0].recorded, "+".join(map(str, sorted(seeds)))
+    return with_seeds(ordered, f"{first.run.name}#{numbers}@{first.checkpoint}")
 
 
 def _seed(run: RunDirectory) -> int:

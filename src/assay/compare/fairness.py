@@ -47,14 +47,12 @@ ROWS = ("contents_sha256", "prompts_sha256", *_COUNTED)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The differences that two arms may have."""
+    """The differences that two arms may have, beside those that their experiment files declare."""
 
-    vary: tuple[str, ...] | None = None
-    """Declared differences; None: those that the experiment files declare."""
     allow: tuple[str, ...] = ()
     """Undeclared differences that the reader accepts."""
-    axes: tuple[str, ...] | None = None
-    """Keys of the experiment in which the cells of a matrix differ; None outside of a matrix."""
+    axes: tuple[str, ...] = ()
+    """Keys of the experiment in which the cells of a matrix differ; empty outside of a matrix."""
 
 
 DECLARED = Terms()
@@ -64,25 +62,21 @@ DECLARED = Terms()
 def contradictions(control: Arm, other: Arm) -> tuple[list[Confound], list[Finding]]:
     """What cannot be true of two files of other tools, as confounds that nothing allows and as
     findings: a summary without the rows that make it, equal answers with other scores."""
-    both = [arm for arm in (control, other) if arm.result is not None]
-    wrong = [each for arm in both if arm.result for each in arm.result.contradictions]
-    confounds = [
-        *{c.field: Confound(c.field, c.stated, c.counted, "confound") for c in wrong}.values()
-    ]
-    findings = [each for arm in both if arm.result for each in remarks(arm.result, arm.name)]
-    apart = scored_apart(control, other) if len(both) == 2 else {}
+    files = [(arm.name, arm.result) for arm in (control, other) if arm.result is not None]
+    wrong = {each.field: each for _, result in files for each in result.contradictions}
+    confounds = [Confound(c.field, c.stated, c.counted, "confound") for c in wrong.values()]
+    findings = [each for name, result in files for each in remarks(result, name)]
+    apart = scored_apart(control, other)
     if not apart or {*re.split(r"[\W_]+", _metric(control).lower())} & MEASURED:
         return confounds, findings
     item, scores = next(iter(apart.items()))
-    certain = all(arm.result.reads_answers for arm in both if arm.result)
+    certain = all(result.reads_answers for _, result in files)
     if certain:
         confounds.append(Confound(f"scores.{item}", *scores, "confound"))
     values = {"one": control.name, "other": other.name, "count": len(apart), "item": item}
     values |= {"first": f"{scores[0]:g}", "second": f"{scores[1]:g}"}
-    return confounds, [
-        *findings,
-        finding("scored_apart", "error" if certain else "warning", **values),
-    ]
+    findings.append(finding("scored_apart", "error" if certain else "warning", **values))
+    return confounds, findings
 
 
 def remarks(result: Result, name: str) -> list[Finding]:
@@ -117,11 +111,11 @@ def check_fair(arms: Sequence[Arm]) -> list[Finding]:
         if arms[0].result is not None or other.result is not None:
             _check_same_task(arms[0], other)
     for other in own[1:]:
-        _check_items(own[0], other)
-        _check_reward(own[0], other)
+        _check_items(own[0].recorded, other.recorded)
+        _check_reward(own[0].recorded, other.recorded)
     check_one_metric({arm.name: arm for arm in own})
     untested = dict.fromkeys(run for arm in own for run in _check_untrained(arm))
-    manifests = {str(_origin(arm).run): _origin(arm).manifest for arm in own}
+    manifests = {str(arm.recorded.run): arm.recorded.manifest for arm in own}
     confounds = [
         finding("despite", "warning", run=run, reason=reason)
         for run, manifest in manifests.items()
@@ -129,13 +123,12 @@ def check_fair(arms: Sequence[Arm]) -> list[Finding]:
     ]
     named = {
         "saw_answers": [run for run, manifest in manifests.items() if saw_answers(manifest)],
-        "other_rendering": [arm.name for arm in own if _rendered_otherwise(_origin(arm))],
+        "other_rendering": [arm.name for arm in own if _rendered_otherwise(arm.recorded)],
         "training_on_tests_unknown": untested,
         "settings_unknown": [
             arm.name
             for arm in arms
-            if foreign
-            and (arm.format != arms[0].format or (arm.result and not arm.result.configured))
+            if arm.format != arms[0].format or (arm.result and not arm.result.configured)
         ],
         "checker_unknown": [arm.name for arm in arms if foreign and not arm.checker],
         "no_scores_in_file": [
@@ -202,9 +195,8 @@ def _check_items_listed(
         raise InputError(problem, fix="evaluate both on the same items")
 
 
-def _check_items(first: Arm, other: Arm) -> None:
+def _check_items(one: Provenance, two: Provenance) -> None:
     """Raise InputError for other items of two runs, by their ids and by what they say."""
-    one, two = _origin(first), _origin(other)
     _check_items_listed(str(one.run), one.record.items, str(two.run), two.record.items)
     # Options such as worked examples are written into the items and are a difference of their own.
     same_options = one.record.options == two.record.options
@@ -216,9 +208,8 @@ def _check_items(first: Arm, other: Arm) -> None:
         raise InputError(problem, fix="evaluate both on the same file of items")
 
 
-def _check_reward(first: Arm, other: Arm) -> None:
+def _check_reward(one: Provenance, two: Provenance) -> None:
     """Raise InputError for another version of the reward that scores two runs."""
-    one, two = _origin(first), _origin(other)
     rewards = [_measured_with(each).get("reward", {}) for each in (one, two)]
     for name in rewards[0].keys() & rewards[1].keys():
         tables = [{"reward": reward[name]} for reward in rewards]
@@ -235,21 +226,19 @@ def _check_reward(first: Arm, other: Arm) -> None:
 
 def check_one_metric(arms: Mapping[str, Arm]) -> None:
     """Raise InputError unless a fallback metric scored all answers of these arms or none."""
-    counts = {name: (arm.fallbacks, len(arm.judged)) for name, arm in arms.items()}
-    if one_metric(arms.values()):
-        return
-    named = ", ".join(f"{f} of {n} answers of {name}" for name, (f, n) in counts.items())
-    problem = f"mixed metrics: a fallback scored {named}"
-    raise InputError(problem, fix="score all answers with one metric")
+    if not one_metric(arms.values()):
+        shares = (f"{a.fallbacks} of {len(a.judged)} answers of {n}" for n, a in arms.items())
+        problem = f"mixed metrics: a fallback scored {', '.join(shares)}"
+        raise InputError(problem, fix="score all answers with one metric")
 
 
 def _check_untrained(arm: Arm) -> list[str]:
     """Refuse a checkpoint whose run, or a run that its model descends from, was trained on items;
     returns the runs without a record of it."""
-    origin = _origin(arm)
+    origin = arm.recorded
     check_own_training(arm)
     trained = {origin.run: origin.record.shared} if origin.checkpoint != BASE else {}
-    for run in dict.fromkeys(_run_of(origin.run, name) for name in _lineage(origin.run)):
+    for run in dict.fromkeys(parent for _, parent in _lineage(origin.run)):
         records = evaluation_records(run) if run.spec.exists() else []
         same = [r for r in records if r.items_hash == origin.record.items_hash]
         trained[run] = same[0].shared if same else None
@@ -260,7 +249,7 @@ def _check_untrained(arm: Arm) -> list[str]:
 
 def check_own_training(arm: Arm) -> None:
     """Raise InputError where the run of an arm was trained on the items that the arm answered."""
-    origin = _origin(arm)
+    origin = arm.recorded
     if origin.checkpoint != BASE:
         _check_not_trained_on(arm.name, origin.run, origin.record)
 
@@ -280,28 +269,25 @@ def _descends(run: RunDirectory, other: Provenance) -> bool:
     between them."""
     if other.checkpoint == BASE:
         weights = other.manifest.get("base_weights", {}).get("sha256")
-        lineage = (run, *(_run_of(run, name) for name in _lineage(run)))
+        lineage = (run, *(parent for _, parent in _lineage(run)))
         known = (read_manifest(each).get("base_weights", {}).get("sha256") for each in lineage)
         return weights is not None and weights in known
     stage, _, step = other.checkpoint.partition(".step-")
     folder = other.run.checkpoint(stage, int(step)).relative_to(other.run.root)
-    return folder.as_posix() in _lineage(run)
+    return folder.as_posix() in dict(_lineage(run))
 
 
-def _lineage(run: RunDirectory) -> Iterator[str]:
-    """The checkpoints of other runs that a run's model and its stages descend from, each before
-    those that it descends from itself."""
+def _lineage(run: RunDirectory) -> Iterator[tuple[str, RunDirectory]]:
+    """The checkpoints of other runs that a run's model and its stages descend from, each with its
+    run and before those that it descends from itself."""
     manifest = read_manifest(run)
     starts = [stage.get("from", {}) for stage in manifest.get("stages", {}).values()]
     for each in (manifest.get("base_weights", {}), *starts):
         if (checkpoint := each.get("checkpoint")) is not None:
-            yield checkpoint
-            yield from _lineage(_run_of(run, checkpoint))
-
-
-def _run_of(run: RunDirectory, checkpoint: str) -> RunDirectory:
-    _, name, id_, *_ = checkpoint.split("/")
-    return RunDirectory(run.root, name, id_)
+            _, name, id_, *_ = checkpoint.split("/")
+            parent = RunDirectory(run.root, name, id_)
+            yield checkpoint, parent
+            yield from _lineage(parent)
 
 
 def find_differences(control: Arm, other: Arm, terms: Terms) -> list[Confound]:
@@ -334,8 +320,7 @@ def _of_prompts(left: Mapping[str, Any], right: Mapping[str, Any]) -> tuple[list
         if task == "repeats":
             continue
         one, two = (side.get(task, {}) for side in sides)
-        same = one.get(PROMPTS, "") == two.get(PROMPTS, ABSENT)
-        if same:
+        if one.get(PROMPTS, "") == two.get(PROMPTS, ABSENT):
             notes.append(f"evaluation.{task}.rendering")
         elif one.get("examples") or two.get("examples"):
             seeds = False
@@ -348,12 +333,10 @@ def _of_prompts(left: Mapping[str, Any], right: Mapping[str, Any]) -> tuple[list
 
 
 def _run_differences(one: Provenance, two: Provenance, terms: Terms) -> list[Confound]:
-    axes = terms.axes or ()
-    vary = _declared(one, two) if terms.vary is None else terms.vary
     tested: list[str] = []
     untrained = [origin.checkpoint == BASE for origin in (one, two)]
     # In a matrix the evaluation may itself be an axis, so that it stands without a name.
-    name = "" if terms.axes is not None else one.record.name
+    name = "" if terms.axes else one.record.name
     left, right = (_described(origin, name, all(untrained)) for origin in (one, two))
     between = _descends(one.run, two) or _descends(two.run, one)
     if any(untrained) or between:
@@ -363,8 +346,10 @@ def _run_differences(one: Provenance, two: Provenance, terms: Terms) -> list[Con
         tested += ["base_weights", "seed"] * between
     # More repeats estimate the same mean, only more precisely.
     repeats = f"evaluation.{name}.repeats".replace("..", ".")
-    confounds = differences(left, right, (*axes, *vary), terms.allow, [repeats], tested)
-    follow = [pattern for key in axes for pattern in consequences_of(key)]
+    confounds = differences(
+        left, right, (*terms.axes, *_declared(one, two)), terms.allow, [repeats], tested
+    )
+    follow = [pattern for key in terms.axes for pattern in consequences_of(key)]
     return [
         replace(each, kind="follows")
         if each.kind == "confound"
@@ -446,17 +431,14 @@ def compared_parts(arms: Sequence[Arm]) -> frozenset[str] | None:
     return frozenset({part_of(path) for path in paths} | checked)
 
 
-def idle_factors(
-    control: Arm, other: Arm, terms: Terms, confounds: Sequence[Confound]
-) -> list[Finding]:
+def idle_factors(control: Arm, other: Arm, confounds: Sequence[Confound]) -> list[Finding]:
     """A finding for every declared factor that does not differ, since nothing is compared then."""
     one, two = control.provenance, other.provenance
     if one is None or two is None or BASE in (one.checkpoint, two.checkpoint):
         return []
-    wanted = _declared(one, two) if terms.vary is None else terms.vary
     return [
         finding("factor_the_same", "warning", path=path, one=control.name, other=other.name)
-        for path in idle(wanted, confounds)
+        for path in idle(_declared(one, two), confounds)
     ]
 
 
@@ -467,9 +449,3 @@ def idle_allowances(allow: Sequence[str], confounds: Sequence[Confound]) -> list
     return [
         finding("allowed_the_same", "note", path=p, known=known) for p in idle(allow, confounds)
     ]
-
-
-def _origin(arm: Arm) -> Provenance:
-    """The record of an arm that is known to be a lab's."""
-    assert arm.provenance is not None
-    return arm.provenance

@@ -17,7 +17,10 @@ from assay.compare.arm import (
     identical,
     load_arm,
     one_metric,
+    picked,
     scored_apart,
+    weights,
+    with_seeds,
 )
 from assay.compare.fairness import (
     DECLARED,
@@ -30,9 +33,7 @@ from assay.compare.fairness import (
     idle_factors,
     remarks,
 )
-from assay.compare.judge_trust import judged_by
-from assay.compare.selection_pairs import picked, weights
-from assay.compare.table import ComparisonTable, Flips, Line, Pairing
+from assay.compare.table import ComparisonTable, Flips, Line, Pairing, judged_by
 from assay.errors import Finding, InputError, finding, worst_first
 from assay.judge.arms import SampledScores, arm_interval, sampled_scores
 from assay.judge.arms import compare_arms as compare_methods
@@ -160,30 +161,24 @@ def compare_arms(
     findings = [*findings, *check_fair([*arms, *(s for arm in arms for s in arm.seeds[1:])])]
     if len(arms) == 1 and arms[0].result is not None:  # a file alone is shown with its score
         return make_table(arms, {}, (), [*findings, *remarks(arms[0].result, arms[0].name)])
-    members = [each for arm in arms for each in (arm, *arm.seeds)]
-    scores = iter(on_one_scale(*(each.scores for each in members)))
-    control, *others = arms = [
-        replace(
-            arm,
-            scores=next(scores),
-            seeds=tuple(replace(seed, scores=next(scores)) for seed in arm.seeds),
-        )
-        for arm in arms
-    ]
-    differing = {arm.name: find_differences(control, arm, terms) for arm in others}
+    scores = iter(on_one_scale(*(each.scores for arm in arms for each in arm.members)))
+    scaled = [[replace(each, scores=next(scores)) for each in arm.members] for arm in arms]
+    pooled = [with_seeds(seeds, arm.name) for seeds, arm in zip(scaled, arms, strict=True)]
+    control, *others = arms = pooled
+    differing: dict[str, list[Confound]] = {}
     for arm in others:
         wrong, told = contradictions(control, arm)
-        differing[arm.name] = [*wrong, *differing[arm.name]]
+        differing[arm.name] = [*wrong, *find_differences(control, arm, terms)]
         findings += [each for each in told if each not in findings]
     lower = lower_is_better(arms)
     pairings = judge_pairs([(control.name, arm.name) for arm in others], arms, differing, lower)
     every = {(c.path, str(c.other)): c for confounds in differing.values() for c in confounds}
-    if compared_parts(arms) is None:
+    known = compared_parts(arms)
+    if known is None:
         findings += idle_allowances(terms.allow, list(every.values()))
     for arm in others:
-        findings += idle_factors(control, arm, terms, differing[arm.name])
+        findings += idle_factors(control, arm, differing[arm.name])
     table = make_table(arms, pairings, tuple(every.values()), [*findings, *identity_findings(arms)])
-    known = compared_parts(arms)
     return replace(table, compared=known, picked=picked(arms))
 
 
@@ -196,7 +191,7 @@ def check_distinct(names: Sequence[str], kind: str) -> None:
 def judge_pairs(
     pairs: Iterable[tuple[str, str]],
     arms: Sequence[Arm],
-    differing: Mapping[str, Sequence[Confound]] | None = None,
+    differing: Mapping[str, Sequence[Confound]],
     lower: bool = False,
 ) -> dict[tuple[str, str], Pairing]:
     """Every pair of names compared, corrected as one family; `differing` has the differences of
@@ -204,18 +199,16 @@ def judge_pairs(
     may be the better ones.
     """
     named = {arm.name: arm for arm in arms}
-    keys = {f"{control} {other}": (control, other) for control, other in pairs}
     raw = {}
-    for key, (control, other) in keys.items():
+    for control, other in pairs:
         comparison = _judged(named[control], named[other])
         comparison = with_lower_better(comparison) if lower else comparison
-        raw[key] = _unless_confounded(comparison, (differing or {}).get(other, ()))
+        raw[control, other] = _unless_confounded(comparison, differing.get(other, ()))
     pairings = {}
-    for key, comparison in adjust_family(raw).items():
-        control, other = (named[name] for name in keys[key])
-        flips = _flips(control.scores, other.scores, -1 if comparison.lower_is_better else 1)
-        same = agreement(control, other)
-        pairings[keys[key]] = Pairing(control.name, other.name, comparison, flips, same)
+    for (control, other), comparison in adjust_family(raw).items():
+        one, two = named[control], named[other]
+        flips = _flips(one.scores, two.scores, -1 if comparison.lower_is_better else 1)
+        pairings[control, other] = Pairing(control, other, comparison, flips, agreement(one, two))
     return pairings
 
 

@@ -323,8 +323,8 @@ def compare(
     read as `compare.foreign_arms.ReadOptions` says. See `compare.compare_names` for the options.
     Raises InputError for what is not there or not fair.
     """
+    from assay.compare.arm import ReadOptions
     from assay.compare.compare_names import compare_names
-    from assay.compare.foreign_arms import ReadOptions
     from assay.pages.comparison_page import write_comparison
 
     table = compare_names(

@@ -17,7 +17,7 @@ from assay.compare.table import Line as Scored
 from assay.data.files import canonical_json, sha256_text
 from assay.data.row import Row
 from assay.errors import AssayError, InputError
-from assay.judge.confounds import ABSENT, Confound
+from assay.judge.confounds import ABSENT
 from assay.lab.data.prepare import rows_by_id
 from assay.pages.content import (
     Labels,
@@ -80,7 +80,6 @@ def write_comparison(table: ComparisonTable, root: Path, lang: str = "en") -> Pa
     w = words(lang)
     target = in_language((root / FOLDER / _page_name(table)).with_suffix(".html"), lang).resolve()
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         return write_page(comparison_page(table, w, target.parent), target)
     except OSError as error:
         problem = f"{target} cannot be written: {error.strerror or error}"
@@ -184,34 +183,31 @@ def _fairness(table: ComparisonTable, control: str, w: Words, whole: bool) -> li
     and notes on the `whole` page alone."""
     if len(table.lines) < 2:
         return []
-    loud: list[TableRow] = []
-    quiet: list[TableRow] = []
+    loud, quiet = list[TableRow](), list[TableRow]()
     kinds = {state.part: table.state(state) for state in table.parts}
     for state in table.parts:
         kind, part = kinds[state.part], w(f"part.{state.part}")
-        heard = [each for each in state.differences if each.kind not in QUIET]
-        unheard = [each for each in state.differences if each.kind in QUIET]
-        for rows, confounds in ((loud, heard), (quiet, unheard)):
-            unknown = rows is loud and kind != "same" and not state.differences
-            if confounds or unknown:
-                lines = [_difference_line(each, w) for each in confounds] or ["–"]
+        for rows in (loud, quiet):
+            own = [each for each in state.differences if (each.kind in QUIET) == (rows is quiet)]
+            lines: list[Line] = []
+            for each in own:
+                one, two = each.control, each.other
+                before, after = _shown(one, two, w), _shown(two, one, w)
+                known = w.within(w(f"compare.kind_{each.kind}"))
+                lines.append((Mark(each.path, "code"), known, f"{w.colon}{before} → {after}"))
+            if rows is loud and kind != "same" and not state.differences:
+                lines.append("–")  # unknown
+            if lines:
                 mark = Mark(w(f"compare.kind_{kind}"), kind)
                 rows.append([part, mark, Cell(lines[0], lines[1:])])
     same = w.listing.join(w(f"part.{part}") for part, kind in kinds.items() if kind == "same")
     columns = [w(f"compare.{name}") for name in ("part", "state", "differs")]
+    tables = [rows for rows in (loud, quiet if whole else []) if rows]
     return [
         Text(w("compare.fairness_about", control=control), "soft"),
-        *([Table(columns, loud, kind="cards parts")] if loud else []),
-        *([Table(columns, quiet, kind="cards parts")] if quiet and whole else []),
+        *(Table(columns, rows, kind="cards parts") for rows in tables),
         *([Text(w("compare.same_list", parts=same))] if same else []),
     ]
-
-
-def _difference_line(difference: Confound, w: Words) -> Line:
-    kind = w.within(w(f"compare.kind_{difference.kind}"))
-    one, two = difference.control, difference.other
-    before, after = _shown(one, two, w), _shown(two, one, w)
-    return Mark(difference.path, "code"), kind, f"{w.colon}{before} → {after}"
 
 
 def _shown(value: Any, beside: Any, w: Words) -> str:
@@ -365,7 +361,11 @@ def question_and_gold(row: Row | None) -> tuple[str, str]:
     if row is None:
         return "", ""
     questions = [m.content for m in row.messages if m.role == "user"]
-    return shortened(questions[-1]) if questions else "", shortened(_gold_text(row))
+    gold, last = row.gold, row.messages[-1]
+    if gold is None:  # the answer as the data has it
+        gold = last.content if last.role == "assistant" else ""
+    text = gold if isinstance(gold, str) else canonical_json(gold)
+    return shortened(questions[-1]) if questions else "", shortened(text)
 
 
 def shortened(text: str) -> str:
@@ -374,11 +374,3 @@ def shortened(text: str) -> str:
     if len(text) <= LONGEST:
         return text
     return f"{text[:LONGEST]} … (+{len(text) - LONGEST:,})"
-
-
-def _gold_text(row: Row) -> str:
-    """The gold answer as the data has it."""
-    if row.gold is None:
-        target = row.messages[-1]
-        return target.content if target.role == "assistant" else ""
-    return row.gold if isinstance(row.gold, str) else canonical_json(row.gold)

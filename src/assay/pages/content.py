@@ -13,8 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from assay.compare.judge_trust import HeldJudge, held
-from assay.compare.table import ComparisonTable, Pairing
+from assay.compare.table import ComparisonTable, HeldJudge, Pairing, held
 from assay.compare.table import Line as Scored
 from assay.data.files import canonical_json
 from assay.experiment.checkpoint_reference import parse_checkpoint

@@ -11,6 +11,7 @@ from pathlib import Path
 from assay.errors import Finding
 from assay.judge.averages import Average
 from assay.judge.families import Tally
+from assay.judge.selection import Choice
 from assay.judge.verdict import Comparison, explain
 from assay.lab.sweep.model import (
     METRICS,
@@ -22,7 +23,7 @@ from assay.lab.sweep.model import (
     Value,
 )
 from assay.lab.sweep.model import CellBlock as ControlBlock
-from assay.lab.sweep.planned_runs import short_names
+from assay.lab.sweep.read_sweep import short_names
 from assay.pages.content import change_text, interval_text, sections
 from assay.pages.html import write_page
 from assay.pages.page import (
@@ -130,12 +131,15 @@ def _summary(block: ControlBlock, heads: Sequence[str], matrix: Matrix, w: Words
     """The whole block: mean difference, extremes, counts out of all cells, verdicts."""
     nothing, tallies = w("matrix.nothing_compared"), block.tallies
 
+    cells = {repr(place): cell for place, cell in matrix.cells.items()}
+    layers = matrix.layout.layers
+
     def extreme(name: str | None) -> str:
-        cell = next((c for place, c in matrix.cells.items() if repr(place) == name), None)
-        comparison = cell.against.get(block.control) if cell else None
-        if cell is None or comparison is None:
+        if name is None:
             return "–"
-        axes = {k: v for k, v in matrix.layout.values(cell.place).items() if k not in dict(layers)}
+        cell = cells[name]
+        comparison = cell.against[block.control]
+        axes = {k: v for k, v in matrix.layout.values(cell.place).items() if k not in layers}
         change = change_text(comparison.difference, comparison.interval, w)
         verdict = w(f"verdict_name.{verdict_of(cell, block.control, comparison)}")
         return f"{values_text(axes, matrix, w)}{w.colon}{change}{w.comma}{verdict}"
@@ -149,7 +153,6 @@ def _summary(block: ControlBlock, heads: Sequence[str], matrix: Matrix, w: Words
         texts = [f"{w(f'verdict_name.{kind}')} {count}" for kind, count in counts if count]
         return w.listing.join(texts) or nothing
 
-    layers = [(key, None) for key in matrix.layout.layers]
     rows = [
         ("mean_difference", [_mean(mean, w) for mean in block.overall.means]),
         ("largest_gain_of", [extreme(t.largest_gain) for t in tallies]),
@@ -276,40 +279,31 @@ def note_lines(notes: Iterable[Finding], w: Words) -> list[str]:
 
 
 def recommendation_blocks(matrix: Matrix, w: Words) -> list[Block]:
-    """The recommended setting with its evidence, or why there is none."""
+    """The recommended setting with its evidence and the point that won so far, or why there is
+    none."""
     advice = matrix.recommendation
-    cell, select = advice.cell, w.listing.join(advice.select)
-    setting = place_text(cell.place, matrix, w) if cell else ""
+    cell, choice, select = advice.cell, advice.choice, w.listing.join(advice.select)
     why = Text(w(f"matrix.reason_{advice.reason}", select=select, problem=advice.problem))
-    winner = [Text(Mark(line))] if (line := _winner_text(matrix, select, w)) else []
-    evidence = [Bullets(_evidence(matrix, select, w)), Text(w("matrix.rule"), "soft")]
-    if cell is None:
-        return [Text(w("matrix.none"), "big"), why, *winner, *evidence]
+    none, rule = Text(w("matrix.none"), "big"), Text(w("matrix.rule"), "soft")
+    if cell is None or choice is None:
+        return [none, why, Bullets([]), rule]
+    counts = {"count": len(advice.dev_scores), "select": select, "model": cell.name}
+    missing = advice.missing and w("matrix.unfinished", missing=advice.missing)
+    winner = Text(Mark(missing or w("matrix.picked", **counts)))
+    evidence = [Bullets(_evidence(matrix, cell, choice, w)), rule]
+    setting = place_text(cell.place, matrix, w)
     if advice.reason == "chosen":
         model = Text((w("chip.model"), w.colon, Mark(cell.name)))
-        return [Text(setting, "big"), model, why, *winner, *evidence]
+        return [Text(setting, "big"), model, why, winner, *evidence]
     candidate = Text(w("matrix.candidate", setting=setting, model=cell.name))
-    return [*winner, Text(w("matrix.none"), "big"), candidate, why, *evidence]
+    return [winner, none, candidate, why, *evidence]
 
 
-def _winner_text(matrix: Matrix, select: str, w: Words) -> str:
-    """Which point of a sweep won, or how many are missing; "" where nothing ranks them."""
+def _evidence(matrix: Matrix, cell: SweepCell, choice: Choice, w: Words) -> list[str]:
     advice = matrix.recommendation
-    if advice.missing and advice.cell is not None:
-        return w("matrix.unfinished", missing=advice.missing)
-    if advice.winner is None:
-        return ""
-    count, model = len(advice.dev_scores), advice.winner.name
-    return w("matrix.picked", count=count, select=select, model=model)
-
-
-def _evidence(matrix: Matrix, select: str, w: Words) -> list[str]:
-    advice = matrix.recommendation
-    cell, choice = advice.cell, advice.choice
+    select = w.listing.join(advice.select)
     # The dev evaluations may be several, and the reporting one single, or the other way round.
     on_dev = bool(advice.ratios_to)
-    if cell is None or choice is None:
-        return []
     score, items = advice.dev_scores[cell.place], sum(len(part.item_ids) for part in advice.dev)
     figures = {"score": (number if on_dev else percent)(score), "items": number(items)}
     lines = [w("matrix.evidence_dev", select=select, **figures)]

@@ -9,8 +9,8 @@ from functools import partial
 
 from starlette.requests import Request
 
+from assay.compare.arm import is_file
 from assay.compare.compare_names import compare_names
-from assay.compare.foreign_arms import is_file
 from assay.compare.table import Line
 from assay.errors import InputError
 from assay.lab.monitor.run_costs import run_costs

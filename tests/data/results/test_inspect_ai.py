@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assay.compare.foreign_arms import ReadOptions, read_arms
+from assay.compare.arm import ReadOptions, read_arms
 from assay.data.loaded import DataError
 from assay.data.results.foreign_result import LOCAL_HEADER, ZSTANDARD, read_members
 from assay.data.results.readers import read_results

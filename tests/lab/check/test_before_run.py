@@ -147,7 +147,7 @@ def test_a_comparison_and_the_notebook_carry_the_mark(
 ) -> None:
     first, second = overrode
     words = "although its checks ended with errors (--despite)"
-    table = runs_table(first, second, vary=["seed"])
+    table = runs_table(first, second, vary=["seeds"])
     marked = [f for f in map(english, table.findings) if "--despite" in f.what]
     assert [f.evidence for f in marked] == [f"{first}: {REASON}", f"{second}: {REASON}"]
     html = write_comparison(table, tmp_path)

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from assay.compare.compare_names import compare_names
-from assay.compare.judge_trust import JudgedBy
 from assay.compare.judged_table import compare_checkpoints
-from assay.compare.table import ComparisonTable, failures
+from assay.compare.table import ComparisonTable, JudgedBy, failures
 from assay.data.loaded import DataError
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment

@@ -11,8 +11,7 @@ from assay.judge.paired import compare
 from assay.judge.scores import ItemScores
 from assay.lab.sweep.missing_runs import missing_work
 from assay.lab.sweep.model import CellBlock, Matrix, Place, SweepCell
-from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import read_sweep
+from assay.lab.sweep.read_sweep import plan, read_sweep
 from assay.lab.sweep.request import make_matrix
 from tests.lab.pivot_lab import TEST, PivotLab, make_pivot_lab, score
 

@@ -68,7 +68,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PivotLab:
 
 def filled(lab: PivotLab, devices: list[str], told: list[str] | None = None) -> list[Done]:
     work = missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
-    return run_jobs(lab.root, "s", work.jobs, devices, (told if told is not None else []).append)
+    return run_jobs(work.jobs, devices, (told if told is not None else []).append)
 
 
 def marks(lab: PivotLab) -> dict[str, tuple[str, float, float, str]]:
@@ -115,7 +115,7 @@ def test_workers_share_the_cores_and_the_threads_of_the_user_stay(lab, monkeypat
     assert threads_of(["cpu"] * 2, 2) == 3 and threads_of(["cpu"] * 9, 9) == 1
     work = missing_work(lab.root, read_sweep(lab.root / "sweep.toml"))
     monkeypatch.setenv("FAILS", "s.batch-2")
-    done = run_jobs(lab.root, "s", work.jobs, ["cpu"], print, workers=2)
+    done = run_jobs(work.jobs, ["cpu"], print, workers=2)
     assert sorted(d.code for d in done) == [0, 0, 1] and {d.device for d in done} == {"cpu"}
     found = marks(lab)
     assert found["s.batch-4"][1] < found["s.batch-8"][2]
@@ -133,7 +133,7 @@ def test_a_failed_run_is_reported_while_the_others_go_on(lab, monkeypatch):
         ("s.batch-8", 0),
     ]
     assert done[0].failure == "assay: disk full"
-    assert done[0].log.read_text().startswith("a line of progress")
+    assert done[0].job.log.read_text().startswith("a line of progress")
 
 
 def test_what_is_finished_or_busy_is_no_work(lab):
@@ -184,7 +184,7 @@ time.sleep(60)
 
 def fill_whose_run_sleeps(root: Path) -> None:
     missing_runs.PROGRAM = missing_runs.PROGRAM.partition("sys.argv")[0] + SLEEPS
-    run_jobs(root, "s", missing_work(root, read_sweep(root / "sweep.toml")).jobs, ["cpu"], print)
+    run_jobs(missing_work(root, read_sweep(root / "sweep.toml")).jobs, ["cpu"], print)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:

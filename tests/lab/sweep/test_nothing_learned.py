@@ -10,8 +10,7 @@ import pytest
 from assay.data.files import write_checksums
 from assay.lab.monitor.stage_health import unlearned
 from assay.lab.sweep import missing_runs
-from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import read_sweep
+from assay.lab.sweep.read_sweep import plan, read_sweep
 from assay.runs.run_directory import RunDirectory
 from assay.runs.run_files import Selection, write_selections
 from tests.cli.conftest import answer, call

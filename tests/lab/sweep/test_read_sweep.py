@@ -5,8 +5,7 @@ import tomllib
 import pytest
 
 from assay.errors import InputError
-from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import read_sweep
+from assay.lab.sweep.read_sweep import plan, read_sweep
 from tests.docs.pages import blocks
 from tests.lab.pivot_lab import PivotLab
 

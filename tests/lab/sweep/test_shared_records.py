@@ -6,8 +6,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.lab.evaluate.run_evaluation import claimed
-from assay.lab.sweep.missing_runs import RunJob, shares
-from assay.lab.sweep.planned_runs import plan
+from assay.lab.sweep.missing_runs import missing_work, shares
 from assay.lab.sweep.read_sweep import read_sweep
 from assay.runs.run_directory import hold_run, is_held
 from tests.lab.pivot_lab import make_pivot_lab
@@ -18,7 +17,7 @@ SWEEP = 'name = "s"\nbase = "base.toml"\non = ["test"]\n[axes]\nstage.sft.batch 
 @pytest.fixture
 def jobs(tmp_path):
     lab = make_pivot_lab(tmp_path)
-    return [RunJob(each, 1, "nothing") for each in plan(read_sweep(lab.sweep(SWEEP)))]
+    return [*missing_work(lab.root, read_sweep(lab.sweep(SWEEP))).jobs]
 
 
 def test_a_finished_run_that_lacks_records_occupies_as_many_workers_as_it_has_use_for(jobs):

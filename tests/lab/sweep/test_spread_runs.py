@@ -13,18 +13,19 @@ import pytest
 
 from assay.engines.ray_pool import MOST_LOST, Node, NodeNeeds, RayPool
 from assay.errors import InputError
-from assay.lab.sweep import missing_runs, spread_runs
-from assay.lab.sweep.missing_runs import Done, RunJob, missing_work
-from assay.lab.sweep.planned_runs import PlannedRun
-from assay.lab.sweep.read_sweep import read_sweep
-from assay.lab.sweep.spread_runs import (
+from assay.lab.sweep import missing_runs
+from assay.lab.sweep.missing_runs import (
+    Done,
+    RunJob,
     Try,
+    missing_work,
     needs_of,
     on_cluster,
     refuse_numbers,
     run_cell,
     spread_jobs,
 )
+from assay.lab.sweep.read_sweep import PlannedRun, read_sweep
 from assay.runs.run_directory import hold_run, is_held
 from tests.engines.local_pool import AFTER, BEFORE, LocalPool
 from tests.lab.pivot_lab import PivotLab, make_pivot_lab
@@ -36,7 +37,7 @@ ONE = NodeNeeds(1.0)
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PivotLab:
     monkeypatch.setattr(missing_runs, "PROGRAM", STUB)
-    monkeypatch.setattr(spread_runs, "LOOK_AGAIN", 0.02)
+    monkeypatch.setattr(missing_runs, "LOOK_AGAIN", 0.02)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)
     lab = make_pivot_lab(tmp_path)
@@ -50,7 +51,7 @@ def jobs_of(lab: PivotLab) -> tuple[RunJob, ...]:
 
 def spread(lab: PivotLab, pool: LocalPool, told: list[str]) -> list[Done]:
     work = [(job, ONE) for job in jobs_of(lab)]
-    return spread_jobs(lab.root, "s", work, cast(RayPool, pool), told.append)
+    return spread_jobs(work, cast(RayPool, pool), told.append)
 
 
 def test_every_missing_run_is_executed_on_a_node_that_has_its_file(lab, monkeypatch):
@@ -58,7 +59,7 @@ def test_every_missing_run_is_executed_on_a_node_that_has_its_file(lab, monkeypa
     told: list[str] = []
     jobs = [replace(job, plan=replace(job.plan, base=Path("base.toml"))) for job in jobs_of(lab)]
     pool = LocalPool(there=[Node("1", "one", 4.0), Node("2", "two", 6.0)])
-    done = on_cluster(lab.root, "s", jobs, cast(RayPool, pool), None, 2, told.append)
+    done = on_cluster(jobs, lab.root, cast(RayPool, pool), None, 2, told.append)
     assert [d.code for d in done] == [0, 0, 0]
     found = marks(lab)
     assert set(found) == {"s.batch-2", "s.batch-4", "s.batch-8"}
@@ -91,10 +92,10 @@ def test_a_failed_run_and_one_that_kills_its_nodes_are_reported_and_the_others_g
     monkeypatch.setenv("FAILS", "s.batch-2")
     begun = run_cell
 
-    def deadly(root: Path, sweep: str, each: Try, *given: Any) -> int:
+    def deadly(each: Try, *given: Any) -> int:
         if each.job.plan.name == "s.batch-4":
             raise ChildProcessError("out of memory")
-        return begun(root, sweep, each, *given)
+        return begun(each, *given)
 
     class Direct(LocalPool):
         def _sent(self, function: Any, arguments: Any) -> Any:
@@ -121,7 +122,7 @@ def test_a_resumed_run_waits_for_the_lock_of_the_node_that_died(lab, monkeypatch
     job = jobs_of(lab)[0]
     run = lab.run(job.plan.name, "stage.sft.batch=2", status="running")
     (run.path / "manifest.json").write_text("{}")
-    held, free, launched = threading.Event(), [], spread_runs.launched
+    held, free, launched = threading.Event(), [], missing_runs.launched
 
     def dead() -> None:
         with hold_run(run.path):
@@ -132,17 +133,17 @@ def test_a_resumed_run_waits_for_the_lock_of_the_node_that_died(lab, monkeypatch
         free.append(not is_held(run.path))
         return launched(*given)
 
-    monkeypatch.setattr(spread_runs, "launched", seen)
+    monkeypatch.setattr(missing_runs, "launched", seen)
     thread = threading.Thread(target=dead)
     thread.start()
     held.wait(10)
-    assert run_cell(lab.root, "s", Try(job, ONE, 0, lost=1), None, 1) == 0
+    assert run_cell(Try(job, ONE, 0, lost=1), None, 1) == 0
     thread.join()
     assert free == [True] and job.plan.name in marks(lab)
 
 
 def job_of(lab: PivotLab, *settings: str) -> RunJob:
-    return RunJob(PlannedRun("x", lab.base, settings, ()), 1, "nothing")
+    return RunJob(PlannedRun("x", lab.base, settings, ()), 1, "nothing", lab.root, lab.root)
 
 
 def test_a_run_takes_the_gpus_of_its_ranks_or_the_cpus_of_the_smallest_node(lab):
@@ -164,10 +165,8 @@ def test_gpus_by_number_and_runs_without_room_are_refused(lab):
             refuse_numbers(devices)
     refuse_numbers("cpu")
     with pytest.raises(InputError, match="no node of the cluster has 2 CPUs"):
-        spread_jobs(
-            lab.root, "s", [(jobs_of(lab)[0], NodeNeeds(2.0))], cast(RayPool, LocalPool()), print
-        )
+        spread_jobs([(jobs_of(lab)[0], NodeNeeds(2.0))], cast(RayPool, LocalPool()), print)
     lab.base.write_text(lab.base.read_text() + '[engine]\nevaluate = "ray"\n')
     with pytest.raises(InputError, match=r"engine.evaluate: x#1 would wait for nodes"):
-        on_cluster(lab.root, "s", [job_of(lab)], cast(RayPool, LocalPool()), None, 1, print)
+        on_cluster([job_of(lab)], lab.root, cast(RayPool, LocalPool()), None, 1, print)
     assert not (lab.root / "marks").exists() and os.environ["OMP_NUM_THREADS"] == "1"

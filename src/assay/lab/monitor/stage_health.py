@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from assay.compare.selection_pairs import recorded_weights
+from assay.compare.arm import recorded_weights
 from assay.errors import Finding, InputError, finding
 from assay.experiment.checkpoint_reference import CheckpointReference, checkpoint_name
 from assay.experiment.reward_tables import parts_of

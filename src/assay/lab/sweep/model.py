@@ -1,23 +1,41 @@
-"""The types of a matrix, and the training of a stage by epoch."""
+"""The cells of a matrix: their types, the training of a stage by epoch, and how cells are found, as
+the runs of each point of a sweep with their records.
+
+Only finished runs give figures; a cell without a measurement has a reason. `request` compares them.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from assay.compare.arm import Arm, Provenance
+from assay.compare.arm import Arm, Provenance, load_arm, with_seeds
 from assay.data.files import canonical_json
-from assay.errors import Finding
-from assay.experiment.experiment import Experiment
+from assay.errors import Finding, finding
+from assay.experiment.checkpoint_reference import parse_checkpoint
 from assay.experiment.stage_tables import GrpoStage, StageSpec, counts_rows, rows_per_step
+from assay.judge.arms import as_repeats
 from assay.judge.averages import Average
 from assay.judge.families import Tally
 from assay.judge.intervals import Interval
 from assay.judge.scores import ItemScores
 from assay.judge.selection import Choice
 from assay.judge.verdict import Comparison
-from assay.runs.history import History
-from assay.runs.run_directory import RunDirectory, read_manifest
+from assay.lab.sweep.read_sweep import Axis, PlannedMeasure, PlannedRun
+from assay.runs.history import History, evaluation_records, measured_checkpoints
+from assay.runs.records import EvaluationRecord, read_scores
+from assay.runs.registry import apart, made_so, newest_by_seed
+from assay.runs.run_directory import (
+    RunDirectory,
+    begun,
+    read_manifest,
+    read_status,
+    step_name,
+    stored_status,
+)
+from assay.runs.run_files import DamagedFile, read_selection
+from assay.runs.run_names import experiment_of
 
 METRICS = (
     "loss",
@@ -73,11 +91,9 @@ def _epoch(lines: Sequence[Line]) -> dict[str, float]:
     return values
 
 
-def step_of_epoch(
-    run: RunDirectory, experiment: Experiment, stage: str, epoch: float
-) -> int | None:
+def step_of_epoch(run: RunDirectory, stage: str, epoch: float) -> int | None:
     """The first step of a stage at or behind the end of an epoch; None where rows are unknown."""
-    spec = experiment.stage.get(stage)
+    spec = experiment_of(run).stage.get(stage)
     rows = epoch_rows(run, spec) if spec is not None else None
     # Parts of an epoch are binary fractions, which may come out a little above a whole step.
     return math.ceil(epoch * rows / rows_per_step(spec) - 1e-9) if spec and rows else None
@@ -183,8 +199,10 @@ class SweepCell:
     """The value is that of the first so many items of the records; None: of all."""
     score: float | None = None
     interval: Interval | None = None
+    controls: Mapping[str, tuple[Arm, ...]] = field(default_factory=dict)
+    """The arms of every control by name that it is compared with."""
     against: Mapping[str, Comparison] = field(default_factory=dict)
-    """Against every control by name, all comparisons of the matrix as one family."""
+    """Against each of them, all comparisons of the matrix as one family."""
     same_weights: tuple[str, ...] = ()
     """The controls that have the same weights as the cell: then a verdict is about nothing."""
     alike: tuple[str, ...] = ()
@@ -322,3 +340,160 @@ class Matrix:
         if advice.cell is not None and cell.place == advice.cell.place:
             return "winner" if advice.winner else "leader"
         return "rival" if any(cell.place == rival.place for rival in advice.rivals) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The newest run of each seed of a planned run."""
+
+    plan: PlannedRun
+    states: Mapping[RunDirectory, str]
+    """The status of each; empty where none was started."""
+    notes: tuple[Finding, ...]
+    """Runs of its name that were made otherwise or cannot be read."""
+
+    @property
+    def finished(self) -> list[RunDirectory]:
+        """The runs that give figures."""
+        return [run for run, state in self.states.items() if state == "finished"]
+
+    @property
+    def state(self) -> State:
+        """Why nothing is measured, where no run has finished."""
+        worst: tuple[State, ...] = ("running", "interrupted", "failed", "not run")
+        known = {*self.states.values(), "not run"}
+        return next(each for each in worst if each in known)
+
+
+def runs_of_plan(root: Path, plan: PlannedRun) -> Runs:
+    """The runs of one point of a sweep."""
+    whole, damaged = apart(begun(root, plan.name))
+    runs = [r for r in newest_by_seed(whole) if stored_status(r.path).seed in plan.experiment.seeds]
+    same = [run for run in runs if made_so(run, plan.experiment)]
+    notes = [finding("made_otherwise", "warning", name=f"{r}") for r in runs if r not in same]
+    notes += [finding("damaged_run", "warning", name=f"{d.run} ({d.why})") for d in damaged]
+    return Runs(plan, {run: read_status(run.path).status for run in same}, tuple(notes))
+
+
+def cells_of_runs(
+    runs: Runs, layout: TableLayout, axis: Axis | None, checkpoint: str | None, on: tuple[str, ...]
+) -> Iterator[SweepCell]:
+    """The cells of one point, at every value of the `axis` of checkpoints where there is one, else
+    at the `checkpoint`; `on` names other evaluations than the sweep's."""
+    for measured in runs.plan.cells:
+        # The one checkpoint of an arm stands at every value.
+        moving = axis if measured.checkpoint is None else None
+        for value in moving.values if moving else (None,):
+            key = moving.key if moving else ""
+            place = layout.place({**measured.place, key: value})
+            named = value if key == "checkpoint" else measured.checkpoint or checkpoint
+            yield _cell(runs, measured, on or measured.on, place, named, key, value)
+
+
+def _cell(
+    runs: Runs,
+    measured: PlannedMeasure,
+    on: tuple[str, ...],
+    place: Place,
+    checkpoint: str | None,
+    key: str,
+    value: Any,
+) -> SweepCell:
+    """The cell of a checkpoint by its name, or at a `value` of `key`, a step or an epoch."""
+    name = runs.plan.name
+    if not runs.finished:
+        return SweepCell(place, runs.state, name, name)
+    seeds, looks = [], 1
+    for run in runs.finished:
+        by_name = {record.name: record for record in evaluation_records(run)}
+        records = tuple(by_name[each] for each in on if each in by_name)
+        if len(records) == len(on) and (at := _checkpoint(run, records, checkpoint, key, value)):
+            seeds.append(tuple(Provenance(run, at, record) for record in records))
+            looks = max(looks, _looks(run, checkpoint))
+    if not seeds:
+        return SweepCell(place, "not measured", name, name)
+    checkpoints = {origins[0].checkpoint for origins in seeds}
+    whole = f"{name}@{checkpoints.pop()}" if len(checkpoints) == 1 else name
+    missing = max(len(runs.plan.experiment.seeds) - len(seeds), 0)
+    first = measured.first
+    try:
+        arms = tuple(arm_of_seeds(whole, each, first) for each in zip(*seeds, strict=True))
+    except DamagedFile as error:
+        return SweepCell(place, "damaged", name, whole, problem=str(error))
+    return SweepCell(place, "measured", "", whole, arms, missing, looks, first=first)
+
+
+def _checkpoint(
+    run: RunDirectory,
+    records: Sequence[EvaluationRecord],
+    checkpoint: str | None,
+    key: str = "",
+    value: Any = None,
+) -> str | None:
+    """The checkpoint as all of the records have it; None where one of them has not."""
+    lists = [measured_checkpoints(run, record) for record in records]
+    names = [name for name in lists[0] if all(name in each for each in lists)]
+    reference = parse_checkpoint(checkpoint) if checkpoint else None
+    last = names[-1] if names else ""
+    stage = last.partition(".")[0] if reference is None else reference.stage
+    if stage is None:
+        return "base" if "base" in names else None
+    step = reference.step if reference is not None else None
+    if key in ("step", "epoch"):
+        step = value if key == "step" else step_of_epoch(run, stage, value)
+    elif reference is not None and reference.rule is not None:
+        selection = read_selection(run.path, stage, reference.rule)
+        return selection.checkpoint if selection and selection.checkpoint in names else None
+    elif step is None:
+        return next((n for n in reversed(names) if n.partition(".")[0] == stage), None)
+    wanted = None if step is None else f"{stage}.{step_name(int(step))}"
+    return wanted if wanted in names else None
+
+
+def _looks(run: RunDirectory, label: str | None) -> int:
+    """Checkpoints that the dev items chose among, where they chose this one."""
+    reference = parse_checkpoint(label) if label else None
+    if reference is None or reference.rule not in ("gate", "dev_score"):
+        return 1
+    counts = [
+        sum(name.partition(".")[0] == reference.stage for name in measured_checkpoints(run, record))
+        for record in evaluation_records(run)
+        if record.role == "select"
+    ]
+    return max([1, *counts])
+
+
+def arm_of_seeds(name: str, origins: Iterable[Provenance], first: int | None = None) -> Arm:
+    """The finished records of one setting as an arm: scores and errors without the texts; of each
+    record all items, or the first so many.
+
+    Raises DamagedFile.
+    """
+    return with_seeds([load_arm(each, outputs=False, first=first) for each in origins], name)
+
+
+def dev_scores(arm: Arm, names: Sequence[str]) -> tuple[ItemScores, ...] | None:
+    """The dev scores of an arm on some evaluations, seeds as repeats; None where one is missing."""
+    parts = []
+    for name in names:
+        seeds = []
+        for origin in origins_of(arm):
+            known = [r for r in evaluation_records(origin.run) if r.name == name]
+            record = next((each for each in known if each.role == "select"), None)
+            if record is None or not record.finished(origin.run, origin.checkpoint):
+                return None
+            seeds.append(read_scores(origin.run, record, origin.checkpoint))
+        parts.append(as_repeats(seeds))
+    return tuple(parts)
+
+
+def same_evaluation(origin: Provenance, baseline: Baseline) -> Provenance | None:
+    """The baseline's record of an evaluation, of the same name and items or the same items; None
+    where it was not measured."""
+    run, wanted = baseline.run or origin.run, origin.record
+    records = [r for r in evaluation_records(run) if set(r.items) == set(wanted.items)]
+    named = [r for r in records if r.name == wanted.name]
+    like = [r for r in records if r.benchmark == wanted.benchmark and r.options == wanted.options]
+    record = next(iter([*named, *like]), None)
+    checkpoint = _checkpoint(run, (record,), baseline.checkpoint) if record else None
+    return Provenance(run, checkpoint, record) if record and checkpoint else None

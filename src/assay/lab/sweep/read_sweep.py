@@ -1,17 +1,24 @@
-"""Reads a sweep file: an experiment, the values of some of its keys, and the contents of a cell.
+"""Reads a sweep file: an experiment, the values of some of its keys, and the contents of a cell;
+and expands its axes into runs: their settings, names and cells.
 
-A problem in it or in an arm's experiment is one line with file and line. `planned_runs` makes the
-runs; names of registers are checked when a cell is filled.
+A problem in it or in an arm's experiment is one line with file and line; names of registers are
+checked when a cell is filled. A run is named `SWEEP.ARM.key-value.key-value`. Axes of an evaluation
+make no runs: each run is trained once and measured at all their values. Numbers of items that are
+taken first need no evaluations of their own: they are parts of the record of the largest, so that
+no item is asked twice.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from assay.data.files import canonical_json, sha256_text
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import Many, Name, Positive, SpecTable, refused
@@ -97,7 +104,7 @@ class Sweep(SpecTable):
         return {name: self.ratios_to[name] for name in names} if known else {}
 
     @model_validator(mode="after")
-    def _ratios_need_baselines(self) -> Self:
+    def _has_points_and_baselines(self) -> Self:
         for field, names in (("on", self.on), ("select", self.select)):
             if len(set(names)) < len(names):
                 raise refused(field, "names an evaluation twice", "leave one out")
@@ -105,22 +112,15 @@ class Sweep(SpecTable):
         of_cells = len(self.on) > 1 or not ratios <= selecting
         of_dev = len(selecting) > 1 or bool(ratios & selecting)
         needed = {*(self.on if of_cells else ()), *(selecting if of_dev else ())}
-        if needed - ratios:
-            raise refused("ratios_to", f"no baseline score for {_listed(needed - ratios)}")
+        if lacking := sorted(needed - ratios):
+            raise refused("ratios_to", f"no baseline score for {', '.join(lacking)}")
         unknown = ratios - set(self.on) - selecting
         if unknown:
-            raise refused("ratios_to", f"{_listed(unknown)} is not one of 'on' or 'select'")
-        return self
-
-    @model_validator(mode="after")
-    def _names_points(self) -> Self:
+            names = ", ".join(sorted(unknown))
+            raise refused("ratios_to", f"{names} is not one of 'on' or 'select'")
         if not self.axes and not self.arms:
             raise refused("axes", "a sweep needs an axis or arms")
         return self
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(sorted(names))
 
 
 ARM = "arm"
@@ -146,10 +146,6 @@ class Axis:
         return self.key not in CHECKPOINT_AXES and not self.key.startswith("evaluate.")
 
 
-Point = Mapping[str, Any]
-"""The values of the axes that make runs, by key."""
-
-
 @dataclass(frozen=True, slots=True)
 class SweepFile:
     """A sweep with the files it stands on."""
@@ -161,28 +157,17 @@ class SweepFile:
     """`arm` last, where there are arms."""
 
     @property
-    def points(self) -> tuple[Point, ...]:
-        """What is run, once for each seed: all combinations of values."""
-        making = [axis for axis in self.axes if axis.makes_runs]
-        values = product(*(axis.values for axis in making))
-        keys = [axis.key for axis in making]
-        return tuple(dict(zip(keys, each, strict=True)) for each in values)
-
-    @property
     def checkpoint_axis(self) -> Axis | None:
         """The axis of the checkpoints of each run, where there is one."""
         return next((axis for axis in self.axes if axis.key in CHECKPOINT_AXES), None)
 
-    def base_of(self, arm: str | None) -> Path:
-        """The experiment file of an arm."""
-        own = self.sweep.arms[arm].base if arm is not None else None
-        return self.file.parent / (own or self.sweep.base)
+    def arm(self, name: str | None) -> ArmSpec:
+        """An arm by its name; what stands for the arms of a sweep without any is the base alone."""
+        return self.sweep.arms.get(name or "", ArmSpec())
 
-    def overrides_of(self, arm: str | None) -> list[str]:
-        """What an arm sets, as `--set` takes it."""
-        if arm is None:
-            return []
-        return [f"{key}={inline(v)}" for key, v, _ in leaves(self.sweep.arms[arm].set)]
+    def base_of(self, arm: ArmSpec) -> Path:
+        """The experiment file of an arm."""
+        return self.file.parent / (arm.base or self.sweep.base)
 
     def refuse(self, path: KeyPath, problem: str, fix: str = "") -> InputError:
         """The error for the value at `path` of the file."""
@@ -289,35 +274,35 @@ def _check_baselines(sweep_file: SweepFile) -> None:
         _check_name(sweep_file, each and each.checkpoint, (*at, "checkpoint"))
 
 
-def _check_base(sweep_file: SweepFile, arm: str | None) -> None:
+def _check_base(sweep_file: SweepFile, name: str | None) -> None:
     """The experiment of one arm reads, and measures what cells show."""
+    arm = sweep_file.arm(name)
     base = sweep_file.base_of(arm)
-    where: KeyPath = ("arms", arm, "base") if arm and sweep_file.sweep.arms[arm].base else ("base",)
     if not base.is_file():
+        where: KeyPath = ("arms", name, "base") if name and arm.base else ("base",)
         raise sweep_file.refuse(where, f"{base}: no such file", "write it relative to this file")
     try:
-        experiment = read_experiment(base, sweep_file.overrides_of(arm))
+        experiment = read_experiment(base, settings_of(arm.set))
     except InputError as error:
-        if arm is None or str(error).startswith(str(base)):
+        if name is None or str(error).startswith(str(base)):
             raise
-        raise sweep_file.refuse(("arms", arm, "set"), str(error)) from None
-    for role, names, key in (
-        ("report", sweep_file.sweep.on, "on"),
-        ("select", sweep_file.sweep.select, "select"),
-    ):
-        known = [name for name, e in experiment.evaluate.items() if e.role == role]
-        for name in names:
-            if name not in known:
-                fix = nearest(name, known) if known else f'none has role = "{role}"'
-                raise sweep_file.refuse((key,), f"no evaluation {name!r} with role {role!r}", fix)
+        raise sweep_file.refuse(("arms", name, "set"), str(error)) from None
+    measured = {
+        "on": ("report", sweep_file.sweep.on),
+        "select": ("select", sweep_file.sweep.select),
+    }
+    for key, (role, names) in measured.items():
+        known = [each for each, e in experiment.evaluate.items() if e.role == role]
+        for each in names:
+            if each not in known:
+                fix = nearest(each, known) if known else f'none has role = "{role}"'
+                raise sweep_file.refuse((key,), f"no evaluation {each!r} with role {role!r}", fix)
     axis = sweep_file.checkpoint_axis
-    if arm is not None and sweep_file.sweep.arms[arm].checkpoint is not None:
-        axis = None  # its one checkpoint stands at every value
-    if axis is not None and not any(
-        each.key.endswith(("steps", "epochs")) for each in sweep_file.axes
-    ):
-        for name in (*sweep_file.sweep.on, *sweep_file.sweep.select):
-            if refusal := unmeasured(axis, experiment, name):
+    lengths = [each for each in sweep_file.axes if each.key.endswith(("steps", "epochs"))]
+    # One checkpoint of an arm stands at every value.
+    if axis is not None and arm.checkpoint is None and not lengths:
+        for each in (*sweep_file.sweep.on, *sweep_file.sweep.select):
+            if refusal := unmeasured(axis, experiment, each):
                 raise sweep_file.refuse(axis.path, *refusal)
 
 
@@ -350,3 +335,155 @@ def _has(spec: StageSpec, key: str, value: float) -> bool:
     period = every.epochs if isinstance(every, EveryEpochs) else every
     comparable = isinstance(every, EveryEpochs) == (key == "epoch")
     return period is not None and not (comparable and value % period)
+
+
+LONGEST = 24
+"""Values written out in a name; longer ones are shortened to a hash."""
+ROWS = ".take.rows"
+
+
+def settings_of(values: Mapping[str, Any]) -> list[str]:
+    """Values by dotted path, or in nested tables, as `--set` takes them."""
+    return [f"{key}={inline(value)}" for key, value, _ in leaves(values)]
+
+
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """The last parts of each dotted path, as few as no other of the paths ends with."""
+    parts = [key.split(".") for key in keys]
+    short = {}
+    for own in parts:
+        ends = (own[-length:] for length in range(1, len(own)))
+        alone = (end for end in ends if sum(each[-len(end) :] == end for each in parts) == 1)
+        short[".".join(own)] = ".".join(next(alone, own))
+    return short
+
+
+def tags(values: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
+    """`KEY-VALUE` for each value, its key as short as no other of the `keys` ends."""
+    short = short_names(keys)
+    return [f"{short[key].replace('.', '-')}-{slug(value)}" for key, value in values.items()]
+
+
+def slug(value: Any) -> str:
+    """A value as part of a name: numbers as they are, signs as dashes, long values as a hash."""
+    text = value if isinstance(value, str) else canonical_json(value)
+    plain = re.sub(r"[^A-Za-z0-9.+_-]+", "-", text).strip("-.+").replace("+", "")
+    if not plain or len(plain) > LONGEST or (not isinstance(value, str) and "{" in text):
+        return sha256_text(canonical_json(value))[:8]
+    return plain
+
+
+@dataclass(frozen=True)
+class PlannedMeasure:
+    """One evaluation of a planned run, or the first items of one, which fill one cell."""
+
+    place: Mapping[str, Any]
+    """Value of every axis."""
+    on: tuple[str, ...]
+    """Names of the evaluations in the run."""
+    first: int | None = None
+    """The cell is the first so many items of the records; None: all of them."""
+    checkpoint: str | None = None
+    """The one checkpoint of its arm; None: those that the axes and the sweep name."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a sweep for each seed, and the cells that it fills."""
+
+    name: str
+    base: Path
+    overrides: tuple[str, ...]
+    cells: tuple[PlannedMeasure, ...]
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The resolved experiment. Raises InputError."""
+        return read_experiment(self.base, self.overrides)
+
+
+def plan(sweep_file: SweepFile) -> tuple[PlannedRun, ...]:
+    """Every run of a sweep: all combinations, the last axis varying first.
+
+    Raises InputError where an axis of an evaluation cannot be one, where two runs would have one
+    name, and where a cell's experiment is refused.
+    """
+    sweep = sweep_file.sweep
+    measuring = [axis for axis in sweep_file.axes if axis.key.startswith("evaluate.")]
+    for axis in measuring:
+        name = axis.key.split(".")[1]
+        if sweep.on != (name,):
+            problem = f"is a setting of {name!r}, and cells show {', '.join(sweep.on)}"
+            raise sweep_file.refuse(axis.path, problem, f'write on = ["{name}"]')
+    making = [axis for axis in sweep_file.axes if axis.makes_runs]
+    keys = [axis.key for axis in making]
+    runs = []
+    for values in product(*(axis.values for axis in making)):
+        place = dict(zip(keys, values, strict=True))
+        arm, base = (
+            sweep_file.arm(place.get(ARM)),
+            sweep_file.base_of(sweep_file.arm(place.get(ARM))),
+        )
+        own = {key: value for key, value in place.items() if key != ARM}
+        named = [place[ARM]] if ARM in place else []
+        name = ".".join([sweep.name, *named, *tags(own, keys)])
+        # An axis goes last: it is what the cell is about, whatever its arm sets.
+        settings = [*settings_of(arm.set), *(f"{key}={inline(v)}" for key, v in own.items())]
+        cells, more = cells_of(sweep_file, arm, settings, place, measuring)
+        runs.append(
+            PlannedRun(name, base, (f"name={inline(name)}", *settings, *more), tuple(cells))
+        )
+    names = [run.name for run in runs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise sweep_file.refuse(("axes",), f"two runs would be named {twice!r}", "rename a value")
+    for run in runs:
+        _ = run.experiment  # a refused one is named before anything runs
+    return tuple(runs)
+
+
+def cells_of(
+    sweep_file: SweepFile,
+    arm: ArmSpec,
+    settings: Sequence[str],
+    place: Mapping[str, Any],
+    measuring: Sequence[Axis],
+) -> tuple[list[PlannedMeasure], list[str]]:
+    """The cells of one run, and the overrides that make its evaluations."""
+    if not measuring:
+        return [PlannedMeasure(place, sweep_file.sweep.on, checkpoint=arm.checkpoint)], []
+    (name,) = sweep_file.sweep.on
+    experiment = read_experiment(sweep_file.base_of(arm), settings)
+    table = experiment.evaluate[name].model_dump(exclude_none=True)
+    of_first = (table.get("take") or {}).get("how") == "first"
+    prefix = next((axis.key for axis in measuring if of_first and axis.key.endswith(ROWS)), "")
+    rows = {value for axis in measuring if axis.key == prefix for value in axis.values}
+    fixed = {key for key, _, _ in leaves(arm.set)}
+    # The file's own evaluation takes fewer items than the longest, and stays as it is.
+    longer = bool(rows) and table["take"]["rows"] in rows - {max(rows)}
+    made: dict[str, str] = {}
+    cells, overrides = [], []
+    for values in product(*(axis.values for axis in measuring)):
+        chosen = {axis.key: value for axis, value in zip(measuring, values, strict=True)}
+        own = {key: value for key, value in chosen.items() if key not in fixed}
+        if prefix:
+            own[prefix] = max(rows)
+        if inline(own) not in made:
+            told = {k: v for k, v in own.items() if longer or k != prefix}
+            # The first keeps the name, so that the file's own evaluation is not one more.
+            named = [name, *(tags(told, [*own]) if made or longer else [])]
+            made[inline(own)] = "-".join(named).replace(".", "_")
+            changed: Mapping[str, Any] = table
+            for key, value in own.items():
+                changed = _with(changed, key.split(".")[2:], value)
+            overrides.append(f"evaluate.{made[inline(own)]}={inline(changed)}")
+        on = (made[inline(own)],)
+        cells.append(PlannedMeasure({**place, **chosen}, on, chosen.get(prefix), arm.checkpoint))
+    return cells, overrides
+
+
+def _with(table: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """The table with one value inside it replaced."""
+    first, *rest = path
+    inner = _with(table.get(first) or {}, rest, value) if rest else value
+    return {**table, first: inner}

@@ -2,7 +2,7 @@
 controls, summarised; and the winner of a sweep that is whole.
 
 A block holds the cells of one arm (of one place of the layers) over all of its checkpoints. Cells
-are found in `units`; figures come from `judge`.
+are found in `model`; figures come from `judge`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from assay.compare.arm import Arm, load_arm
+from assay.compare.arm import Arm, load_arm, same_weights
 from assay.compare.fairness import Terms, check_one_metric, check_own_training, find_differences
 from assay.compare.judged_table import compared_sides, interval_of
-from assay.compare.selection_pairs import same_weights
 from assay.errors import Finding, InputError, finding, nearest
-from assay.judge.arms import as_repeats
 from assay.judge.averages import Average, average_change, harmonic_interval, value_of
 from assay.judge.confounds import Confound
 from assay.judge.families import Tally, adjust_family, tally
@@ -38,19 +36,22 @@ from assay.lab.sweep.model import (
     SweepCell,
     TableLayout,
     Value,
-    origins_of,
-    place_value,
-    trainings,
-)
-from assay.lab.sweep.planned_runs import plan
-from assay.lab.sweep.read_sweep import CHECKPOINT_AXES, BaselineSpec, SweepFile, leaves, read_sweep
-from assay.lab.sweep.units import (
-    Runs,
     arm_of_seeds,
     cells_of_runs,
     dev_scores,
+    origins_of,
+    place_value,
     runs_of_plan,
     same_evaluation,
+    trainings,
+)
+from assay.lab.sweep.read_sweep import (
+    CHECKPOINT_AXES,
+    BaselineSpec,
+    SweepFile,
+    leaves,
+    plan,
+    read_sweep,
 )
 from assay.runs.history import evaluation_records
 from assay.runs.run_directory import overridden, read_manifest, stored_status
@@ -68,7 +69,10 @@ from assay.runs.run_names import (
 
 def make_matrix(root: Path, file: Path, on: str | None = None, allow: Sequence[str] = ()) -> Matrix:
     """The matrix of a sweep file, showing the evaluation `on` in place of the file's; `allow` names
-    differences that are accepted. Raises InputError for what does not exist or fit together."""
+    differences that are accepted. Cells show the first of the controls.
+
+    Raises InputError for what does not exist or fit together, or must not stand side by side.
+    """
     sweep_file = read_sweep(file)
     sweep, points = sweep_file.sweep, [runs_of_plan(root, each) for each in plan(sweep_file)]
     reporting = points[0].plan.experiment.evaluate
@@ -77,9 +81,41 @@ def make_matrix(root: Path, file: Path, on: str | None = None, allow: Sequence[s
         raise InputError(f"no reporting evaluation {on!r}", field="--on", fix=nearest(on, known))
     specs = {**({"baseline": sweep.baseline} if sweep.baseline else {}), **sweep.controls}
     controls = {name: _baseline(root, spec) for name, spec in specs.items()}
+    keys = [axis.key for axis in sweep_file.axes]
     sets = [key for arm in sweep.arms.values() for key, _, _ in leaves(arm.set)]
-    terms = Terms(allow=tuple(allow), axes=(*(axis.key for axis in sweep_file.axes), *sets))
-    return build(sweep_file, points, controls, on, terms)
+    terms = Terms(allow=tuple(allow), axes=(*keys, *sets))
+    rows = sweep.rows or keys[0]
+    rest = [key for key in keys if key != rows]
+    columns = sweep.columns or next(iter(rest), None)
+    layout = TableLayout(rows, columns, tuple(key for key in rest if key != columns))
+    where = layout, sweep_file.checkpoint_axis, sweep.checkpoint, (on,) if on else ()
+    measured = [cell for each in points for cell in cells_of_runs(each, *where)]
+    ratios_to = {} if on else sweep.ratios_of(sweep.on)
+    cells, axes = _placed(measured, sweep_file, layout)
+    cells, notes = judge_cells(cells, layout, controls, tuple(ratios_to.values()), terms)
+    view = View(next(iter(controls), ""), tuple(ratios_to.values()))
+    return Matrix(
+        name=sweep.name,
+        about=sweep.about,
+        layout=layout,
+        on=(on,) if on else sweep.on,
+        ratios_to=ratios_to,
+        controls={name: each.words for name, each in controls.items()},
+        rows=axes[0],
+        columns=axes[1],
+        layers=tuple(dict.fromkeys(place[2:] for place in cells)),
+        cells=cells,
+        tally=view.tally(cells.values()),
+        blocks=tuple(blocks(layout, cells, [replace(view, control=name) for name in controls])),
+        trainings=tuple(trainings(run for each in points for run in each.states)),
+        recommendation=recommend(cells, view.control, sweep.select, sweep.ratios_of(sweep.select)),
+        notes=(
+            *(note for each in points for note in each.notes),
+            *(finding("damaged", "warning", name=c.problem) for c in measured if c.problem),
+            *notes,
+            *_notes_on(cells),
+        ),
+    )
 
 
 def _baseline(root: Path, spec: BaselineSpec) -> Baseline:
@@ -88,13 +124,11 @@ def _baseline(root: Path, spec: BaselineSpec) -> Baseline:
         where = {key: value for key, value, _ in leaves(spec.where)}
         return Baseline(where=where or None, checkpoint=spec.checkpoint)
     reference = read_run_name(root, spec.run)
-    run = find_run(root, reference)
-    if reference.checkpoint is None:
-        return Baseline(run=run)
-    if reference.checkpoint.stage is None:
-        return Baseline(run=run, checkpoint="base")
-    folder = checkpoint_directory(run, reference.checkpoint)
-    return Baseline(run=run, checkpoint=f"{reference.checkpoint.stage}.{folder.name}")
+    run, checkpoint = find_run(root, reference), reference.checkpoint
+    if checkpoint is None or checkpoint.stage is None:
+        return Baseline(run=run, checkpoint=checkpoint and "base")
+    folder = checkpoint_directory(run, checkpoint)
+    return Baseline(run=run, checkpoint=f"{checkpoint.stage}.{folder.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,100 +191,24 @@ def _winner_from(matrix: Matrix, cell: SweepCell) -> Winner:
         "score": cell.score,
         "interval": asdict(cell.interval) if cell.interval else None,
     }
+    rule = f"the highest score on {', '.join(advice.select)}"
+    if advice.ratios_to:
+        pairs = ", ".join(f"{name} {value:g}" for name, value in advice.ratios_to.items())
+        rule = f"the highest harmonic mean of ratios to {pairs} on dev items"
     return Winner(
         sweep=matrix.name,
         runs={str(s): WinningRun(str(o.run), o.checkpoint) for s, o in sorted(origins.items())},
         setting=matrix.layout.values(cell.place),
         points=len(advice.dev_scores),
-        rule=_rule(advice),
+        rule=f"{rule}, the first of equals",
         evidence=evidence,
         chosen=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def _rule(advice: Recommendation) -> str:
-    """The rule that ranked the points, in a sentence."""
-    if advice.ratios_to:
-        pairs = ", ".join(f"{name} {value:g}" for name, value in advice.ratios_to.items())
-        return f"the highest harmonic mean of ratios to {pairs} on dev items, the first of equals"
-    return f"the highest score on {', '.join(advice.select)}, the first of equals"
-
-
 def _named(winner: Winner) -> str:
     chosen = next(iter(winner.runs.values()))
     return f"{chosen.run}@{chosen.checkpoint}"
-
-
-Parts = tuple[ItemScores, ...]
-"""Scores on each of the selecting evaluations."""
-Controls = Mapping[Place, tuple[Arm, ...]]
-"""The control of each compared cell."""
-
-
-def layout_of(file: SweepFile) -> TableLayout:
-    """Rows and columns as in the file, else the first axes; layers: the rest."""
-    keys = [axis.key for axis in file.axes]
-    rows = file.sweep.rows or keys[0]
-    rest = [key for key in keys if key != rows]
-    columns = file.sweep.columns or (rest[0] if rest else None)
-    return TableLayout(rows, columns, tuple(key for key in rest if key != columns))
-
-
-def build(
-    file: SweepFile,
-    points: Sequence[Runs],
-    controls: Mapping[str, Baseline],
-    on: str | None,
-    terms: Terms,
-) -> Matrix:
-    """The matrix of a sweep's points; cells show the first of the `controls`, and the evaluation
-    `on` in place of the file's. Raises InputError for figures that must not stand side by side."""
-    sweep, layout, axis = file.sweep, layout_of(file), file.checkpoint_axis
-    shown = (on,) if on else sweep.on
-    ratios_to = {} if on else sweep.ratios_of(sweep.on)
-    unplaced = [
-        cell
-        for each in points
-        for cell in cells_of_runs(each, layout, axis, sweep.checkpoint, shown if on else ())
-    ]
-    cells, axes = _placed(unplaced, file, layout)
-    ratios = tuple(ratios_to.values())
-    for place, cell in cells.items():
-        if cell.parts:
-            scores = cell.pooled
-            interval = harmonic_interval(scores, ratios) if ratios else interval_of(cell.parts[0])
-            cells[place] = replace(cell, score=value_of(scores, ratios), interval=interval)
-    cells, sides, notes = judge_cells(cells, layout, controls, ratios, terms)
-    compared = [arm for side in sides.values() for parts in side.values() for arm in parts]
-    _check_one_metric([*(arm for cell in cells.values() for arm in cell.parts), *compared])
-    cells = {
-        p: replace(c, alike=tuple(alike_to(c, cells, layout, sides))) for p, c in cells.items()
-    }
-    views = {name: View(cells, side, ratios, name) for name, side in sides.items()}
-    main = next(iter(views.values()), View(cells, {}, ratios, ""))
-    select, every = sweep.select, (run for each in points for run in each.states)
-    return Matrix(
-        name=sweep.name,
-        about=sweep.about,
-        layout=layout,
-        on=shown,
-        ratios_to=ratios_to,
-        controls={name: each.words for name, each in controls.items()},
-        rows=axes[0],
-        columns=axes[1],
-        layers=tuple(dict.fromkeys(place[2:] for place in cells)),
-        cells=cells,
-        tally=main.tally(cells),
-        blocks=tuple(blocks(layout, views)),
-        trainings=tuple(trainings(every)),
-        recommendation=recommend(cells, main, select, sweep.ratios_of(select) if select else {}),
-        notes=(
-            *(note for each in points for note in each.notes),
-            *(finding("damaged", "warning", name=c.problem) for c in unplaced if c.problem),
-            *notes,
-            *_notes_on(cells),
-        ),
-    )
 
 
 def _placed(
@@ -278,11 +236,14 @@ def _notes_on(cells: Mapping[Place, SweepCell]) -> Iterator[Finding]:
         yield from unlearned(run)
 
 
-def _check_one_metric(arms: Iterable[Arm]) -> None:
+def _check_one_metric(cells: Iterable[SweepCell], controls: Iterable[str]) -> None:
     """Raise InputError where a fallback metric scored some answers to a benchmark and not others:
     cells stand side by side, whether they are compared or not."""
+    cells = list(cells)
+    sides = [cell.parts for cell in cells]
+    sides += [cell.controls.get(name, ()) for name in controls for cell in cells]
     by_benchmark: dict[str, dict[str, Arm]] = {}
-    for member in (member for arm in arms for member in arm.members):
+    for member in (member for side in sides for arm in side for member in arm.members):
         for origin in origins_of(member):
             named = by_benchmark.setdefault(origin.record.benchmark, {})
             named.setdefault(f"{origin} on {origin.record.name}", member)
@@ -296,54 +257,60 @@ def judge_cells(
     baselines: Mapping[str, Baseline],
     ratios: Sequence[float],
     terms: Terms,
-) -> tuple[dict[Place, SweepCell], dict[str, Controls], list[Finding]]:
-    """The cells with their comparisons as one family, by baseline the control of each cell, and why
-    some have none. A cell that others are compared with is compared with the first baseline alone.
+) -> tuple[dict[Place, SweepCell], list[Finding]]:
+    """The cells with their scores and their comparisons as one family, and why some have none. A
+    cell that others are compared with is compared with the first baseline alone.
     """
     raw: dict[tuple[str, Place], Comparison] = {}
-    controls: dict[str, Controls] = {}
-    own: set[tuple[str, Place]] = set()
+    controls: dict[Place, dict[str, tuple[Arm, ...]]] = {place: {} for place in cells}
+    own: dict[Place, list[str]] = {place: [] for place in cells}
     notes: list[Finding] = []
     first, *further = baselines or [""]
     patterns = [where for name in further if (where := baselines[name].where)]
     references = {p for p in cells for w in patterns if w.items() <= layout.values(p).items()}
     silent = {cells[place].name for place in references}
-    for name, baseline in baselines.items():
-        fair = {}
-        for place, cell in cells.items():
-            if not cell.parts or (name != first and place in references):
-                continue
-            try:
-                control = control_of(cell, cells, layout, baseline)
-                if control is None:
-                    if cell.name not in silent:
-                        notes.append(finding("no_baseline", "warning", name=cell.name))
-                elif [*map(origins_of, control)] == [*map(origins_of, cell.parts)]:
-                    own.add((name, place))
-                else:
-                    differing = _differences(control, cell.parts, terms)
-                    raw[name, place] = compared_sides(control, cell.parts, differing, ratios)
-                    fair[place] = control
-            except DamagedFile as error:
-                notes.append(finding("damaged", "warning", name=str(error)))
-            except InputError as error:
-                if error.field != ITEMS:
-                    raise
-                notes.append(finding("items_differ", "warning", name=cell.name))
-        controls[name] = fair
-    family = adjust_family({repr(key): comparison for key, comparison in raw.items()})
-    judged = {key: family[repr(key)] for key in raw}
+    for name, place in product(baselines, cells):
+        cell = cells[place]
+        if not cell.parts or (name != first and place in references):
+            continue
+        try:
+            control = control_of(cell, cells, layout, baselines[name])
+            if control is None:
+                if cell.name not in silent:
+                    notes.append(finding("no_baseline", "warning", name=cell.name))
+            elif [*map(origins_of, control)] == [*map(origins_of, cell.parts)]:
+                own[place].append(name)
+            else:
+                differing = _differences(control, cell.parts, terms)
+                raw[name, place] = compared_sides(control, cell.parts, differing, ratios)
+                controls[place][name] = control
+        except DamagedFile as error:
+            notes.append(finding("damaged", "warning", name=str(error)))
+        except InputError as error:
+            if error.field != ITEMS:
+                raise
+            notes.append(finding("items_differ", "warning", name=cell.name))
+    judged = adjust_family(raw)
     done = {}
     for place, cell in cells.items():
-        same = (n for n, fair in controls.items() if place in fair and alike(fair[place], cell))
+        scores, sides = cell.pooled, controls[place]
+        interval = None
+        if scores:
+            interval = harmonic_interval(scores, ratios) if ratios else interval_of(cell.parts[0])
         done[place] = replace(
             cell,
-            against={n: judged[n, place] for n in baselines if (n, place) in judged},
-            same_weights=tuple(same),
-            own=tuple(n for n in baselines if (n, place) in own),
+            score=value_of(scores, ratios) if scores else None,
+            interval=interval,
+            controls=sides,
+            against={name: judged[name, place] for name in sides},
+            same_weights=tuple(name for name, side in sides.items() if alike(side, cell)),
+            own=tuple(own[place]),
             is_control=place in references,
         )
-    return done, controls, list(dict.fromkeys(notes))
+    _check_one_metric(done.values(), baselines)
+    alike_of = {place: tuple(alike_to(cell, done, layout)) for place, cell in done.items()}
+    done = {place: replace(cell, alike=alike_of[place]) for place, cell in done.items()}
+    return done, list(dict.fromkeys(notes))
 
 
 def alike(control: Sequence[Arm], cell: SweepCell) -> bool:
@@ -353,10 +320,7 @@ def alike(control: Sequence[Arm], cell: SweepCell) -> bool:
 
 
 def alike_to(
-    cell: SweepCell,
-    cells: Mapping[Place, SweepCell],
-    layout: TableLayout,
-    sides: Mapping[str, Controls],
+    cell: SweepCell, cells: Mapping[Place, SweepCell], layout: TableLayout
 ) -> Iterator[str]:
     """The earlier checkpoints of a cell, and the controls, with its answer to every item."""
     axis = next((key for key in layout.keys if key in CHECKPOINT_AXES), "")
@@ -365,7 +329,7 @@ def alike_to(
         values = layout.values(place)
         if values | {axis: own[axis]} == own and answered_alike(cells[place].parts, cell):
             yield f"{axis} {values[axis]}"
-    yield from (n for n, side in sides.items() if answered_alike(side.get(cell.place, ()), cell))
+    yield from (name for name, side in cell.controls.items() if answered_alike(side, cell))
 
 
 def answered_alike(arms: Sequence[Arm], cell: SweepCell) -> bool:
@@ -420,27 +384,25 @@ def _differences(control: Sequence[Arm], other: Sequence[Arm], terms: Terms) -> 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Cells against one control."""
+    """How cells are read against one control."""
 
-    cells: Mapping[Place, SweepCell]
-    controls: Controls
-    ratios: tuple[float, ...]
     control: str
     """The name of the control; "" where there is none."""
+    ratios: tuple[float, ...]
 
-    def fair(self, places: Iterable[Place]) -> list[Place]:
+    def fair(self, cells: Iterable[SweepCell]) -> list[SweepCell]:
         """The cells that have a fair comparison with the control."""
-        against = {place: self.cells[place].against.get(self.control) for place in places}
-        return [p for p, each in against.items() if each and each.verdict != "not comparable"]
+        against = [(cell, cell.against.get(self.control)) for cell in cells]
+        return [cell for cell, each in against if each and each.verdict != "not comparable"]
 
-    def change(self, places: Sequence[Place]) -> Average | None:
-        """The mean difference over the fairly compared cells among `places`; None for ratios."""
-        pairs = [(self.controls[p][0].scores, self.cells[p].pooled[0]) for p in self.fair(places)]
+    def change(self, cells: Iterable[SweepCell]) -> Average | None:
+        """The mean difference over the fairly compared cells among some; None for ratios."""
+        pairs = [(c.controls[self.control][0].scores, c.pooled[0]) for c in self.fair(cells)]
         return average_change(pairs) if pairs and not self.ratios else None
 
-    def tally(self, places: Iterable[Place]) -> Tally:
+    def tally(self, cells: Iterable[SweepCell]) -> Tally:
         """The counts over some of the cells."""
-        cells = [self.cells[place] for place in places]
+        cells = list(cells)
         own = {repr(cell.place): cell for cell in cells if self.control in cell.against}
         items = {
             name: frozenset(f"{a.benchmark}\n{i}" for a in c.parts for i in a.scores.item_ids)
@@ -452,84 +414,79 @@ class View:
         compared = {name: cell.against[self.control] for name, cell in own.items()}
         return tally(compared, run, len(cells) - run - absent, items, same)
 
+    def changes(
+        self,
+        steps: Mapping[Value, Sequence[SweepCell]],
+        key: str = "",
+        value: Value = None,
+        index: int | None = None,
+    ) -> Changes:
+        """The mean differences at each of the steps; with an `index`, of the cells whose place has
+        the value of the `key` there."""
+        parts = {
+            step: [cell for cell in cells if index is None or cell.place[index] == value]
+            for step, cells in steps.items()
+        }
+        return Changes(key, value, tuple(map(self.change, parts.values())), self.trend(parts))
 
-def blocks(layout: TableLayout, views: Mapping[str, View]) -> Iterator[CellBlock]:
+    def trend(self, steps: Mapping[Value, Sequence[SweepCell]]) -> DifferenceTrend | None:
+        """The change of the mean difference between the first and the last step with differences,
+        over the cells that both have; None for ratios, of which an item has no difference."""
+        fair = {step: cells for step, part in steps.items() if (cells := self.fair(part))}
+        if len(fair) < 2 or self.ratios:
+            return None
+        first, *_, last = fair
+        before = {cell.place[:2]: cell for cell in fair[first]}
+        pairs = [
+            (self.gains(before[cell.place[:2]]), self.gains(cell))
+            for cell in fair[last]
+            if cell.place[:2] in before
+        ]
+        return DifferenceTrend(average_change(pairs), first, last) if pairs else None
+
+    def gains(self, cell: SweepCell) -> ItemScores:
+        """The gain of each item of a cell over its control."""
+        both = cell.controls[self.control][0].scores, cell.pooled[0]
+        control, other = on_shared_items(*on_one_scale(*both))
+        before = dict(zip(control.item_ids, control.item_means, strict=True))
+        gained_I = other.item_means - np.array([before[item] for item in other.item_ids])
+        width = other.bounds[1] - other.bounds[0]
+        return ItemScores(other.item_ids, gained_I[:, None], other.clusters, (-width, width))
+
+
+def blocks(
+    layout: TableLayout, cells: Mapping[Place, SweepCell], views: Sequence[View]
+) -> Iterator[CellBlock]:
     """A block for each control and arm; none for cells that are what others are compared with."""
     axis = next((key for key in layout.layers if key in CHECKPOINT_AXES), "")
-    first = next(iter(views), "")
-    for name, view in views.items():
-        groups: dict[tuple[tuple[str, Value], ...], list[Place]] = {}
-        for place in view.cells:
-            layers = zip(layout.layers, place[2:], strict=True)
-            groups.setdefault(tuple(pair for pair in layers if pair[0] != axis), []).append(place)
-        for where, places in groups.items():
-            cells = [view.cells[p] for p in places]
-            baseline = name == first and any(name in cell.own for cell in cells)
-            if not baseline and not all(cell.is_control for cell in cells):
-                yield _block(view, layout, axis, where, places)
-
-
-def _block(
-    view: View,
-    layout: TableLayout,
-    axis: str,
-    where: tuple[tuple[str, Value], ...],
-    places: Sequence[Place],
-) -> CellBlock:
-    by_step: dict[Value, list[Place]] = {}
-    for place in places:
-        by_step.setdefault(layout.values(place)[axis] if axis else None, []).append(place)
-
-    def changes(key: str, value: Value, index: int | None) -> Changes:
-        parts = {
-            step: [p for p in part if index is None or p[index] == value]
-            for step, part in by_step.items()
-        }
-        means = tuple(view.change(part) for part in parts.values())
-        return Changes(key, value, means, _trend(view, parts))
-
-    rows, columns = (dict.fromkeys(place[at] for place in places) for at in (0, 1))
-    return CellBlock(
-        control=view.control,
-        where=where,
-        axis=axis,
-        steps=tuple(by_step),
-        tallies=tuple(view.tally(part) for part in by_step.values()),
-        overall=changes("", None, None),
-        rows=tuple(changes(layout.rows, value, 0) for value in rows),
-        columns=tuple(changes(layout.columns, v, 1) for v in columns if layout.columns),
-    )
-
-
-def _trend(view: View, parts: Mapping[Value, Sequence[Place]]) -> DifferenceTrend | None:
-    """The change of the mean difference between the first and the last step with differences, over
-    the cells that both have; None for ratios, of which an item has no difference."""
-    fair = {step: places for step, part in parts.items() if (places := view.fair(part))}
-    if len(fair) < 2 or view.ratios:
-        return None
-    first, *_, last = fair
-    before = {place[:2]: place for place in fair[first]}
-    pairs = [
-        (_gains(view, before[place[:2]]), _gains(view, place))
-        for place in fair[last]
-        if place[:2] in before
-    ]
-    return DifferenceTrend(average_change(pairs), first, last) if pairs else None
-
-
-def _gains(view: View, place: Place) -> ItemScores:
-    """The gain of each item of a cell over its control."""
-    (arm,), (other,) = view.controls[place], view.cells[place].pooled
-    control, other = on_shared_items(*on_one_scale(arm.scores, other))
-    before = dict(zip(control.item_ids, control.item_means, strict=True))
-    gained_I = other.item_means - np.array([before[item] for item in other.item_ids])
-    width = other.bounds[1] - other.bounds[0]
-    return ItemScores(other.item_ids, gained_I[:, None], other.clusters, (-width, width))
+    groups: dict[tuple[tuple[str, Value], ...], dict[Value, list[SweepCell]]] = {}
+    for cell in cells.values():
+        layers = dict(zip(layout.layers, cell.place[2:], strict=True))
+        step = layers.pop(axis, None)
+        groups.setdefault(tuple(layers.items()), {}).setdefault(step, []).append(cell)
+    for view, (where, by_step) in product(views, groups.items()):
+        inner = [cell for part in by_step.values() for cell in part]
+        baseline = view is views[0] and any(view.control in cell.own for cell in inner)
+        if baseline or all(cell.is_control for cell in inner):
+            continue
+        rows, columns = (dict.fromkeys(cell.place[at] for cell in inner) for at in (0, 1))
+        yield CellBlock(
+            control=view.control,
+            where=where,
+            axis=axis,
+            steps=tuple(by_step),
+            tallies=tuple(map(view.tally, by_step.values())),
+            overall=view.changes(by_step),
+            rows=tuple(view.changes(by_step, layout.rows, value, 0) for value in rows),
+            columns=tuple(
+                view.changes(by_step, layout.columns, v, 1) for v in columns if layout.columns
+            ),
+        )
 
 
 def recommend(
     cells: Mapping[Place, SweepCell],
-    view: View,
+    control: str,
     select: tuple[str, ...],
     ratios_to: Mapping[str, float],
 ) -> Recommendation:
@@ -538,7 +495,7 @@ def recommend(
 
     Several evaluations of `select` are ranked by the harmonic mean of their ratios to `ratios_to`.
     """
-    measured = {p: c for p, c in cells.items() if c.parts}
+    measured = {repr(cell.place): cell for cell in cells.values() if cell.parts}
     points = [c for c in cells.values() if c.state != "not in the search"]
     gaps = sum(not c.parts or c.seeds_missing > 0 for c in points)
     runs = dict.fromkeys(origin.run for cell in measured.values() for origin in cell.origins)
@@ -549,11 +506,10 @@ def recommend(
     if not select and len(known) != 1:
         return replace(nothing, reason="several_select" if known else "no_select", select=())
     try:
-        dev = {p: _dev(c.parts[0], names) for p, c in measured.items()}
-        scores = {p: s for p, s in dev.items() if s is not None}
-        bases = {
-            p: _dev(view.controls[p][0], names) if p in view.controls else None for p in scores
-        }
+        dev = {name: dev_scores(cell.parts[0], names) for name, cell in measured.items()}
+        scores = {name: parts for name, parts in dev.items() if parts is not None}
+        sides = {name: measured[name].controls.get(control) for name in scores}
+        bases = {n: dev_scores(side[0], names) if side else None for n, side in sides.items()}
     except DamagedFile as error:
         return replace(nothing, reason="dev_damaged", problem=str(error))
     nothing = replace(nothing, missing=gaps + len(dev) - len(scores))
@@ -561,38 +517,28 @@ def recommend(
         return nothing
     if len({tuple(frozenset(part.item_ids) for part in s) for s in scores.values()}) > 1:
         return replace(nothing, reason="dev_differs")
-    against = {p: cells[p].against.get(view.control) for p in scores}
-    unfair = {p for p, c in against.items() if c and c.verdict == "not comparable"}
-    fair = [p for p in scores if p not in unfair]
-    usable = [p for p in fair if bases[p] or view.control in cells[p].own]
-    if view.control and not fair:
+    against = {name: measured[name].against.get(control) for name in scores}
+    fair = [name for name, c in against.items() if not c or c.verdict != "not comparable"]
+    usable = [name for name in fair if bases[name] or control in measured[name].own]
+    if control and not fair:
         return replace(nothing, reason="no_dev_baseline")
     among = usable or fair
-    looks = sum(cells[p].looks for p in among if view.control not in cells[p].own)
-    named = {repr(p): p for p in among}
-    dev_of = {name: scores[p] for name, p in named.items()}
+    looks = sum(measured[name].looks for name in among if control not in measured[name].own)
     ratios = tuple(ratios_to.values())
-    choice = choose(dev_of, {n: bases[p] for n, p in named.items()}, max(looks, 1), ratios)
+    candidates = {name: scores[name] for name in among}
+    choice = choose(candidates, bases, max(looks, 1), ratios)
     reason = "chosen" if choice.chosen else "unproven"
-    if not usable or not view.control:
-        reason = "no_dev_baseline" if view.control else "no_baseline"
+    if not usable or not control:
+        reason = "no_dev_baseline" if control else "no_baseline"
     elif choice.comparison is None:
         reason = "baseline_best"
-    place = named[choice.candidate]
     return replace(
         nothing,
         reason=reason,
         choice=choice,
-        cell=cells[place],
+        cell=measured[choice.candidate],
         ratios_to=ratios_to,
-        dev=scores[place],
-        dev_scores={p: value_of(s, ratios) for p, s in scores.items()},
-        rivals=tuple(cells[named[n]] for n in choice.rivals),
+        dev=scores[choice.candidate],
+        dev_scores={measured[name].place: value_of(s, ratios) for name, s in scores.items()},
+        rivals=tuple(measured[name] for name in choice.rivals),
     )
-
-
-def _dev(arm: Arm, names: Sequence[str]) -> Parts | None:
-    """The dev scores of an arm, seeds as repeats; None where one evaluation has no record."""
-    per_arm = [dev_scores(arm, name) for name in names]
-    whole = [as_repeats(scores) for scores in per_arm if scores is not None]
-    return tuple(whole) if len(whole) == len(names) else None
