@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.experiment.problems import made
-from assay.experiment.read_file import read_experiment
+from assay.experiment.read_file import made, read_experiment
 from assay.experiment.tables import EvaluateSpec
 from tests.tiny_labs import make_lab
 

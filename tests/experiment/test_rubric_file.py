@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from assay.errors import InputError
-from assay.experiment.rubric_file import read_rubric
+from assay.experiment.read_file import read_table
+from assay.experiment.rubric_file import RubricFile
 
 PLAIN = """
 model = "grader"
@@ -21,7 +22,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_short_rubric_has_the_usual_scale(tmp_path):
-    rubric = read_rubric(written(tmp_path, PLAIN)).rubric()
+    rubric = read_table(RubricFile, written(tmp_path, PLAIN)).rubric()
     assert rubric.levels == {"kind": (1.0, 2.0, 3.0, 4.0, 5.0)}
     assert (rubric.attempts, rubric.pairs) == (3, False)
 
@@ -38,9 +39,9 @@ def test_a_short_rubric_has_the_usual_scale(tmp_path):
 )
 def test_what_is_wrong_is_named_with_line_and_fix(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
-        read_rubric(written(tmp_path, text))
+        read_table(RubricFile, written(tmp_path, text))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match=r"none\.toml: no such file"):
-        read_rubric(tmp_path / "none.toml")
+        read_table(RubricFile, tmp_path / "none.toml")

@@ -195,8 +195,7 @@ def synthesise(
     file: The experiment file.
     name: One such table; omitted: all of a kind, rows first.
     """
-    from assay.experiment.selection_tables import SELECTIONS
-    from assay.experiment.synthesise_table import SYNTHESISE
+    from assay.experiment.selection_tables import SELECTIONS, SYNTHESISE
     from assay.lab.session.session import generate_tables
     from assay.lab.session.validate import read_whole
     from assay.pages.html import write_page

@@ -48,18 +48,23 @@ class SpecTable(BaseModel):
         """What of its values does not go together."""
         yield from ()
 
+    def _one_of(self, one: str, other: str) -> Refusals:
+        """Exactly one of two keys has to be there."""
+        there = [getattr(self, key) is not None for key in (one, other)]
+        if there[0] == there[1]:
+            which = "both" if there[0] else "neither"
+            yield refused(one, f"{which} of {one!r} and {other!r} given", "write one of them")
+
+    def _unread(self, keys: Iterable[str], problem: str, fix: str = "remove it") -> Refusals:
+        """Keys that are written, not as their default, where nothing reads them."""
+        for key in keys:
+            if getattr(self, key) != type(self).model_fields[key].default:
+                yield refused(key, problem, fix)
+
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
         raise_all(self._conflicts())
         return self
-
-
-def one_of(table: SpecTable, one: str, other: str, fix: str = "write one of them") -> Refusals:
-    """Exactly one of two keys has to be there."""
-    there = [getattr(table, key) is not None for key in (one, other)]
-    if there[0] == there[1]:
-        which = "both" if there[0] else "neither"
-        yield refused(one, f"{which} of {one!r} and {other!r} given", fix)
 
 
 def refused(field: str, problem: str, fix: str = "") -> PydanticCustomError:
@@ -89,6 +94,11 @@ def _with_scheme(text: str) -> str:
 
 Source = Annotated[str, AfterValidator(_with_scheme)]
 """`KIND:NAME`; a bare `OWNER/NAME` is one of the Hugging Face hub."""
+
+
+def none_for(default: Any) -> AfterValidator:
+    """Reads a default that is written out as if it were left out, so that both are alike."""
+    return AfterValidator(lambda value: None if value == default else value)
 
 
 class RenderingSettings(SpecTable):

@@ -5,7 +5,7 @@ Only the accepted values are defined here; rows are read and chosen in `lab.data
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from assay.data.csv_files import Encoding
 from assay.data.row_checks import DEV_FIX, dev_problem, field_problem
@@ -16,7 +16,7 @@ from assay.experiment.base_table import (
     Refusals,
     Source,
     SpecTable,
-    one_of,
+    none_for,
     refused,
 )
 
@@ -41,7 +41,7 @@ class TakeRows(SpecTable):
     """A file of `assay select`: the training part is its rows."""
 
     def _conflicts(self) -> Refusals:
-        yield from one_of(self, "rows", "selection")
+        yield from self._one_of("rows", "selection")
         if self.selection is not None and "how" in self.model_fields_set:
             yield refused("how", "a selection has its rows by their ids", "remove it")
 
@@ -92,6 +92,11 @@ class Csv(SpecTable):
 Compared = str | int | float | bool
 
 
+def _no_field(key: str, name: str | None) -> Refusals:
+    if name is not None and (problem := field_problem(name)):
+        yield refused(key, problem, "write id, conversation, gold, gold.NAME or extra.NAME")
+
+
 class Where(SpecTable):
     """A condition on a field; all comparisons have to hold, else the row is dropped and counted. A
     row without the field meets only `exists = false`."""
@@ -118,9 +123,9 @@ class Where(SpecTable):
     """The row has the field."""
 
     def _conflicts(self) -> Refusals:
-        if problem := field_problem(self.field):
-            yield refused("field", problem, FIELD_FIX)
-        elif all(getattr(self, name) is None for name in Where.model_fields.keys() - {"field"}):
+        compared = (getattr(self, name) for name in Where.model_fields if name != "field")
+        yield from (wrong := [*_no_field("field", self.field)])
+        if not wrong and all(value is None for value in compared):
             fix = 'for example at_least = 0.2 or equals = "easy"'
             yield refused("field", "nothing to compare it with", fix)
 
@@ -134,8 +139,7 @@ class OrderBy(SpecTable):
     """The largest first."""
 
     def _conflicts(self) -> Refusals:
-        if problem := field_problem(self.by):
-            yield refused("by", problem, FIELD_FIX)
+        return _no_field("by", self.by)
 
 
 class Recorded(SpecTable):
@@ -151,7 +155,7 @@ class Recorded(SpecTable):
     """`base`, `STAGE.last`, `STAGE.best` or `STAGE.step-N`."""
 
     def _conflicts(self) -> Refusals:
-        yield from one_of(self, "stage", "evaluation")
+        yield from self._one_of("stage", "evaluation")
         if (self.evaluation is None) != (self.checkpoint is None):
             problem = "an evaluation has a record for each checkpoint"
             yield refused("checkpoint", problem, "name one")
@@ -189,11 +193,9 @@ class Examples(Recorded):
 
     def _conflicts(self) -> Refusals:
         yield from super()._conflicts()
-        if self.same is not None and (problem := field_problem(self.same)):
-            yield refused("same", problem, FIELD_FIX)
+        yield from _no_field("same", self.same)
 
 
-FIELD_FIX = "write id, conversation, gold, gold.NAME or extra.NAME"
 WHOLE = 1e-6
 """How far from 1 the weights of a mixture may add up."""
 
@@ -234,7 +236,7 @@ class DataSpec(SpecTable):
     pass_rate: PassRate | None = None
     examples: Examples | None = None
     where: Annotated[Many[Where], Field(min_length=1)] | None = None
-    order: Literal["shuffled", "given"] | OrderBy | None = None
+    order: Annotated[Literal["shuffled", "given"] | OrderBy | None, none_for("shuffled")] = None
     """`shuffled` anew each epoch (default), `given`, or sorted, `{ by = "extra.difficulty" }`."""
     undeclared_calls: Literal["keep", "drop"] = "keep"
     """Rows with calls that their tools do not describe."""
@@ -257,11 +259,6 @@ class DataSpec(SpecTable):
     disjoint_from: Many[str] = ()
     """Benchmarks; rows that share a question or a function name are dropped."""
 
-    @field_validator("order")
-    @classmethod
-    def _shuffled_is_none(cls, value: str | OrderBy | None) -> str | OrderBy | None:
-        return None if value == "shuffled" else value
-
     def _conflicts(self) -> Refusals:
         return self._of_a_source() if self.mix is None else self._of_a_mixture()
 
@@ -283,11 +280,9 @@ class DataSpec(SpecTable):
         if self.order == "given":
             fix = 'leave it out, or write order = { by = "extra.NAME" }'
             yield refused("order", "the sets of a mixture stand in no order", fix)
-        own = {"mix", "epoch_rows", "order"}
-        for key in self.model_fields_set - own:
-            if getattr(self, key) != DataSpec.model_fields[key].default:
-                fix = "write it in the tables of the sets that are mixed"
-                yield refused(key, "a mixture takes the rows of its sets as they are", fix)
+        others = [key for key in DataSpec.model_fields if key not in ("mix", "epoch_rows", "order")]
+        fix = "write it in the tables of the sets that are mixed"
+        yield from self._unread(others, "a mixture takes the rows of its sets as they are", fix)
 
     def _of_a_source(self) -> Refusals:
         kind, colon, rest = (self.source or "").partition(":")

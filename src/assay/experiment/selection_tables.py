@@ -1,8 +1,9 @@
-"""The `[selections.NAME]` tables, stored selections of demonstrations for queries, and the
-`[selector]` table: how a selector, `model = "selector:KIND"`, is made.
+"""The `[selections.NAME]` tables, stored selections of demonstrations for queries, the
+`[synthesise.NAME]` tables, rows that a teacher makes from seeds, and the `[selector]` table: how a
+selector, `model = "selector:KIND"`, is made.
 
-Only the accepted values are defined here. `assay synthesise` makes the selections, and a data set
-reads them as `source = "selections:NAME"`.
+Only the accepted values are defined here. `assay synthesise` makes selections and rows, and a data
+set reads them as `source = "selections:NAME"` or `"synthesise:NAME"`.
 """
 
 from typing import Annotated, Literal
@@ -15,11 +16,12 @@ from assay.experiment.base_table import (
     Many,
     Positive,
     Refusals,
+    RenderingSettings,
     SpecTable,
     Temperature,
-    one_of,
     refused,
 )
+from assay.experiment.reward_tables import Reward, RewardSettings
 
 SELECTIONS = "selections"
 """The kind of a data source that takes stored selections, and the name of the table."""
@@ -68,7 +70,7 @@ class SelectionsSpec(SpecTable):
         return self.model_dump(mode="json", exclude_none=True, exclude=read_only)
 
     def _conflicts(self) -> Refusals:
-        yield from one_of(self, "kind", "file")
+        yield from self._one_of("kind", "file")
         if self.file is not None and not self.file.removeprefix(FILE):
             yield refused("file", "names no file", 'write file = "path:rl_data.json"')
         elif self.file is not None and not self.file.startswith(FILE):
@@ -81,13 +83,11 @@ class SelectionsSpec(SpecTable):
         elif self.selector is not None and not self.selector.startswith(RUN):
             fix = 'write selector = "run:NAME@STAGE.best"'
             yield refused("selector", f"{self.selector!r} names no run", fix)
-        own = {"temperatures", "samples", "similar", "random", "seed"}
-        wrong = set[str]() if self.kind == "mixed" else own
-        wrong |= set() if self.kind else {"width"}
-        for key in sorted(wrong & self.model_fields_set):
-            if getattr(self, key) != type(self).model_fields[key].default:
-                what = "mixed" if key in own else "beam"
-                yield refused(key, f'only kind = "{what}" reads it', "remove it")
+        if self.kind != "mixed":
+            keys = ("random", "samples", "seed", "similar", "temperatures")
+            yield from self._unread(keys, 'only kind = "mixed" reads it')
+        if self.kind is None:
+            yield from self._unread(["width"], 'only kind = "beam" reads it')
 
 
 SCHEME = "selector:"
@@ -114,3 +114,45 @@ class SelectorSpec(SpecTable):
     """A pick changes what the pointer looks for next."""
     vocabulary: Few = 2048
     """Demonstrations that the Lever-LM has words for."""
+
+
+SYNTHESISE = "synthesise"
+"""The kind of a data source that takes made rows, and the name of the table."""
+MADE_BY = "synthesis"
+"""The field of `extra` with the provenance of a made row."""
+JSON = "json"
+"""How a teacher writes its rows, where no function of the user's reads them."""
+
+
+class SynthesiseSpec(RewardSettings, RenderingSettings):
+    """Rows that a helper model makes. `rendering`, `template_options`, `keep_special`,
+    `reward_...`: as in stages."""
+
+    data: str
+    """The seeds: a data set such as `train`."""
+    teacher: str = "teacher"
+    """The helper model that writes them."""
+    prompt: str
+    """Text with gaps `{question}`, `{answer}`, `{tools}`, `{number}`, `{extra.NAME}`; `path:FILE`;
+    `path:FILE.py:FUNCTION` of seed and sample number."""
+    read: str = JSON
+    """`json`, or `path:FILE.py:FUNCTION` from seed and text to objects."""
+    format: str = "messages"
+    """The data format of these objects."""
+    keep: Many[str] = ()
+    """Further fields of them that are kept."""
+    rows: Count
+    """Verified rows wanted."""
+    samples: Few = 1
+    """Most answers to each seed."""
+    calls: Count | None = None
+    """Most calls of helper models for this table."""
+    reward: Reward
+    """The gold answer has to earn it in full, an empty one must not."""
+    disjoint_from: Many[str] = ()
+    """Benchmarks and data sets that share no question with a row, beside the file's evaluations."""
+
+    def _conflicts(self) -> Refusals:
+        if self.read != JSON and not self.read.startswith(FILE):
+            fix = 'write "json" or "path:FILE.py:FUNCTION"'
+            yield refused("read", f"unknown way to write rows {self.read!r}", fix)

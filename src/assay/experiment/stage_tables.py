@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, model_validator
 
 from assay.errors import InputError
 from assay.experiment.base_table import (
@@ -23,14 +23,14 @@ from assay.experiment.base_table import (
     Share,
     Temperature,
     Weight,
-    one_of,
+    none_for,
     refused,
 )
 from assay.experiment.checkpoint_reference import (
     CheckpointReference,
     parse_checkpoint,
 )
-from assay.experiment.reward_tables import Reward, RewardPart, RewardSettings
+from assay.experiment.reward_tables import Reward, RewardSettings
 from assay.experiment.training_settings import (
     LEARNING_RATES,
     LORA_LEARNING_RATE,
@@ -81,7 +81,7 @@ class CommonStage(RenderingSettings):
     """Steps between measurements, or `{ epochs = 1 }`; omitted: after the last."""
     max_skipped_steps: Annotated[int, Field(ge=0)] = 3
     """More steps with a non-finite gradient stop the run."""
-    trainer: Literal["assay", "trl", "verl", "swift"] | None = None
+    trainer: Annotated[Literal["assay", "trl", "verl", "swift"] | None, none_for("assay")] = None
     """`assay` (default), or another tool for `sft` and `grpo` (docs/trainers.md)."""
     allow: Many[str] | None = Field(default=None, min_length=1)
     """Settings that the tool lacks and trains without: `["importance"]`."""
@@ -97,11 +97,6 @@ class CommonStage(RenderingSettings):
         """The data sets, `NAME` or `NAME.dev`, that the stage trains on or is validated on."""
         return (self.data,) if self.validation is None else (self.data, self.validation)
 
-    @field_validator("trainer")
-    @classmethod
-    def _own_is_none(cls, value: str | None) -> str | None:
-        return None if value == "assay" else value  # so that manifests from before are alike
-
     @model_validator(mode="before")
     @classmethod
     def _default_learning_rate(cls, values: Any) -> Any:
@@ -115,7 +110,7 @@ class CommonStage(RenderingSettings):
         return {**values, "optimizer": {"lr": rate, **optimizer}}
 
     def _conflicts(self) -> Refusals:
-        yield from one_of(self, "steps", "epochs")
+        yield from self._one_of("steps", "epochs")
         if self.steps is not None:
             yield from (refused(*late) for late in late_schedules(self, self.steps))
         if self.allow is not None and self.trainer is None:
@@ -174,13 +169,12 @@ class SamplingStage(CommonStage, RewardSettings):
         yield from super()._conflicts()
         if self.needs_reward and self.reward is None:
             yield refused("reward", "sampled candidates need a reward")
-        levels = self.curriculum is not None and self.curriculum.by is not None
-        for field in ("curriculum", "require_positive"):
-            if self.stored or (levels and field == "curriculum"):
-                continue
-            if getattr(self, field) is not None:
-                fix = 'candidates = "stored", or remove it'
-                yield refused(field, "candidates are sampled", fix)
+        if not self.stored:
+            keys = ["require_positive"]
+            if self.curriculum is None or self.curriculum.by is None:
+                keys = ["curriculum", "require_positive"]
+            fix = 'candidates = "stored", or remove it'
+            yield from self._unread(keys, "candidates are sampled", fix)
         if isinstance(self.adapt, LoraAdapt) and self.adapt.dropout is not None:
             problem = "completions are sampled without dropout, their likelihoods would be with it"
             yield refused("adapt.dropout", problem, "remove it; sft stages can have it")
@@ -464,11 +458,5 @@ OTHER_RUN = "run:"
 
 def plain(spec: Reward) -> Any:
     """The reward as the file has it: text, numbers and tables."""
-    if isinstance(spec, str):
-        return spec
-    return {
-        name: part.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-        if isinstance(part, RewardPart)
-        else part
-        for name, part in spec.items()
-    }
+    settings: Any = {"mode": "json", "exclude_none": True, "exclude_defaults": True}
+    return TypeAdapter[Any](Reward).dump_python(spec, **settings)

@@ -16,7 +16,6 @@ from assay.experiment.base_table import (
     Refusals,
     RenderingSettings,
     SpecTable,
-    one_of,
     refused,
 )
 from assay.experiment.checkpoint_reference import CheckpointReference, parse_checkpoint
@@ -76,7 +75,7 @@ class EvaluateSpec(RewardSettings, RenderingSettings):
         for name in sorted(self.fewer.keys() - set(known)):
             problem = f"no checkpoint of {name!r} is measured"
             yield refused(f"fewer.{name}", problem, "one of " + ", ".join(known))
-        yield from (wrong := [*one_of(self, "benchmark", "data")])
+        yield from (wrong := [*self._one_of("benchmark", "data")])
         if not wrong and self.data is not None and self.reward is None:
             yield refused("reward", "an evaluation on data needs a reward")
         if not wrong and self.benchmark is not None and self.reward is not None:
@@ -120,7 +119,7 @@ class GuardSpec(SpecTable):
     """Omitted: every stage."""
 
     def _conflicts(self) -> Refusals:
-        return one_of(self, "above", "below")
+        return self._one_of("above", "below")
 
 
 class MilestoneSpec(SpecTable):
@@ -152,7 +151,7 @@ class MilestoneSpec(SpecTable):
             if self.against != "base":
                 yield refused("against", "nothing is compared without an evaluation", "remove it")
             if self.metric is not None:
-                yield from one_of(self, "above", "below")
+                yield from self._one_of("above", "below")
             elif self.above is not None or self.below is not None:
                 yield refused("metric", "a bound needs the metric that it is about")
             elif self.step is None:
@@ -163,9 +162,8 @@ class MilestoneSpec(SpecTable):
             yield refused("verdict", "an evaluation needs the verdict that is expected", fix)
         if self.step is None:
             yield refused("step", "a verdict is of the checkpoint at a step", "write the step")
-        for name in ("metric", "above", "below"):
-            if getattr(self, name) is not None:
-                yield refused(name, "a milestone is on a metric or on a verdict", "write two")
+        keys, problem = ("metric", "above", "below"), "a milestone is on a metric or on a verdict"
+        yield from self._unread(keys, problem, "write two")
 
 
 class AgentSpec(SpecTable):
@@ -186,7 +184,7 @@ class AgentSpec(SpecTable):
     """Seconds for an episode."""
 
     def _conflicts(self) -> Refusals:
-        yield from one_of(self, "function", "command")
+        yield from self._one_of("function", "command")
         if self.kept and self.command is None:
             yield refused("kept", "is for a command", "remove it: functions are kept loaded")
 

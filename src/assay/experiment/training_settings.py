@@ -6,7 +6,7 @@ hold these tables are in `stage_tables`.
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, Strict, field_validator
+from pydantic import AfterValidator, Field, Strict
 
 from assay.experiment.base_table import (
     Count,
@@ -18,7 +18,7 @@ from assay.experiment.base_table import (
     SpecTable,
     Temperature,
     Tokens,
-    one_of,
+    none_for,
     refused,
 )
 
@@ -40,9 +40,8 @@ class ScheduleSpec(SpecTable):
     """Steps until `end`, which then stays; omitted: all."""
 
     def _conflicts(self) -> Refusals:
-        for field in ("shape", "steps"):
-            if self.end is None and getattr(self, field) is not None:
-                yield refused(field, "there is no end to go to", "write end")
+        if self.end is None:
+            yield from self._unread(("shape", "steps"), "there is no end to go to", "write end")
 
 
 def between(low: float, high: float) -> AfterValidator:
@@ -106,13 +105,8 @@ class LoraAdapt(SpecTable):
     """Adapters are scaled by alpha / rank."""
     targets: Annotated[Many[str], Field(min_length=1)] = ("all-linear",)
     """Linear layers by name or its end; `all-linear`: all but the output head."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    dropout: Annotated[Annotated[float, Field(ge=0, lt=1)] | None, none_for(0)] = None
     """Dropout on the adapters' input, in `sft` stages only."""
-
-    @field_validator("dropout")
-    @classmethod
-    def _none_is_none(cls, value: float | None) -> float | None:
-        return value or None  # so that manifests from before the key are alike
 
 
 class FreezeAdapt(SpecTable):
@@ -177,7 +171,7 @@ class Curriculum(SpecTable):
     """Share of right dev answers that passes a value."""
 
     def _conflicts(self) -> Refusals:
-        yield from one_of(self, "best", "by")
+        yield from self._one_of("best", "by")
         if (self.by is None) != (self.passes is None):
             yield refused("passes", "a level is passed by a share", "write by and passes together")
 

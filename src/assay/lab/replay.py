@@ -15,8 +15,7 @@ from assay.data.episode import AGENT, Completion, Context, Episode, Reward, Turn
 from assay.data.row import Row
 from assay.errors import Finding, InputError, nearest
 from assay.experiment.experiment import Experiment
-from assay.experiment.overrides import parse_override, place
-from assay.experiment.read_file import read_experiment
+from assay.experiment.read_file import parse_override, place, read_experiment
 from assay.experiment.stage_tables import (
     GrpoStage,
     StageSpec,

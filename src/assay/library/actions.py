@@ -233,7 +233,7 @@ def evaluate(
     brings, `path:FILE`. `on` spreads the items with Ray: `ray`, or a cluster's address. Raises
     InputError for what does not exist.
     """
-    from assay.experiment import problems
+    from assay.experiment.read_file import made
     from assay.experiment.tables import EvaluateSpec
     from assay.lab.run.evaluate_again import evaluate_again
     from assay.library.typed_results import evaluation_result
@@ -261,7 +261,7 @@ def evaluate(
         return _measured_rows(spec, lab, despite=despite, progress=progress)
     if agent is not None:
         raise InputError("an agent plays rows", field="--agent", fix="--benchmark path:FILE")
-    spec = problems.made(EvaluateSpec, {**values, "benchmark": benchmark})
+    spec = made(EvaluateSpec, {**values, "benchmark": benchmark})
     with shown(progress) as observer:
         done = evaluate_again(lab, str(target), spec, observer, task, on)
     origin = Provenance(done.run, done.checkpoint, find_record(done.run, done.key))

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.data.row import Message, Row
-from assay.experiment.problems import made
-from assay.experiment.synthesise_table import SynthesiseSpec
+from assay.experiment.read_file import made
+from assay.experiment.selection_tables import SynthesiseSpec
 from assay.lab.synthesise.answers import json_objects, reader_of, rows_in
 from assay.lab.synthesise.made_set import Refused
 

@@ -4,7 +4,7 @@ import pytest
 
 from assay.data.row import Message, Row, ToolCall
 from assay.experiment.experiment import Experiment
-from assay.experiment.problems import made
+from assay.experiment.read_file import made
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session
 from assay.lab.synthesise.make import Prover

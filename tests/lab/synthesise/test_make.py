@@ -9,7 +9,7 @@ import pytest
 from assay.data.formats.formats import read_rows
 from assay.errors import InputError
 from assay.experiment.read_file import read_experiment
-from assay.experiment.synthesise_table import MADE_BY
+from assay.experiment.selection_tables import MADE_BY
 from assay.lab.monitor.observer import Silent
 from assay.lab.session.session import Session
 from assay.lab.synthesise import make

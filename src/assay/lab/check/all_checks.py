@@ -6,9 +6,11 @@ in the manifest under `CHECKED` and shown by pages and comparisons. A run with s
 not checked again, because its data and settings are those of its manifest. Trains nothing.
 
 Checks of settings are here too: what is allowed but seldom intended, learning rates, temperatures
-and clips.
+and clips; and what helper models will cost. A judge asks what it declares, reads the prompt and the
+answer and writes `max_tokens`, an upper end; how often a program asks nobody knows.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,26 +21,30 @@ from typing import Any
 from assay.data.renderings.packed_rows import remembered
 from assay.errors import Finding, InputError, worst_first
 from assay.experiment.experiment import Experiment
+from assay.experiment.price_table import units
 from assay.experiment.read_file import name_line
-from assay.experiment.stage_tables import OTHER_RUN, GrpoStage
+from assay.experiment.stage_tables import OTHER_RUN, DistillStage, GrpoStage, SamplingStage
 from assay.experiment.training_settings import LoraAdapt
 from assay.judge.templates import filled
+from assay.lab.check import work
 from assay.lab.check.capability import probe as sample_groups
 from assay.lab.check.gold_trials import gold_answers, task_sanity
-from assay.lab.check.helper_uses import helper_uses, judges
 from assay.lab.check.rendering_mismatch import refuse_other_renderings, renderings, trained
 from assay.lab.check.rows import leakage, lengths, rows
 from assay.lab.check.subject import Number, Seen, SharedItems, Subject
-from assay.lab.check.work import helper_memory, preference_pairs, room, speed
-from assay.lab.evaluate.run_evaluation import answerer_of
+from assay.lab.evaluate.run_evaluation import answerer_of, read_labels, rubrics_in
 from assay.lab.models.language_learner import LANGUAGE_MODEL
 from assay.lab.models.learner import encoded_by
 from assay.lab.monitor.observer import Observer, Silent
+from assay.lab.session.reward_parts import reward_of, rewards_in
 from assay.lab.session.session import Session
 from assay.lab.session.tool_stage import translations
 from assay.rl.losses import LOSSES
 from assay.runs.run_directory import CHECKED, RunDirectory, read_manifest
 from assay.runs.run_names import stage_start
+from assay.tasks.judge_reward import JudgeReward
+from assay.tasks.reward_table import RewardTable
+from assay.tasks.task import RewardFunction
 from assay.train.grpo import algorithm_of, most
 
 Check = Callable[[Subject], Seen]
@@ -103,6 +109,96 @@ def other_trainers(subject: Subject) -> Seen:
             yield Finding("note", what, told, "nothing; the run's page lists it")
 
 
+JudgedCompletions = tuple[int, float, int | None]
+"""The completions of one stage or evaluation whose reward asks a helper model; mean tokens of one
+with its prompt; the questions about each, None where a reward leaves them to the completion."""
+
+
+def helper_uses(subject: Subject) -> Seen:
+    """Requests and price of each declared model."""
+    session = subject.session
+    seeds = len(session.experiment.seeds)
+    for name, spec in session.experiment.helpers.items():
+        uses = judged_with(subject, name)
+        completions = sum(count for count, _, _ in uses) * seeds
+        if not completions:
+            yield Number(f"model.{name}", "requests", 0)
+            continue
+        if any(questions is None for _, _, questions in uses):
+            what = f"helper model {name}: what it will cost is not known"
+            told = f"each of {completions} completions asks as often as it likes"
+            fix = "a run of a few steps shows how many requests there are for each: assay costs"
+            yield Finding("note", what, told, fix)
+            continue
+        requests = sum(count * (questions or 0) for count, _, questions in uses) * seeds
+        yield Number(f"model.{name}", "requests", requests)
+        if (price := spec.token_price) is None:
+            continue
+        tokens = sum(count * each for count, each, _ in uses) * seeds / completions
+        read, written = round(requests * tokens), requests * spec.sampling.max_tokens
+        cost = units(price.of(read, written))
+        yield Number(f"model.{name}", "cost", cost)
+        what = f"helper model {name}: about {cost:.2f} for {requests} requests at its price"
+        told = f"as the reward asks {completions} completions: {read} tokens read, {written} "
+        told += "written at most"
+        yield Finding("note", what, told, f'bound it: [budget] "helper/{name}/cost"')
+
+
+def judged_with(subject: Subject, name: str) -> list[JudgedCompletions]:
+    """The completions of each stage and evaluation that a helper model is asked about, by a reward
+    or as a teacher."""
+    session, uses = subject.session, list[JudgedCompletions]()
+    for stage in session.experiment.stage.values():
+        if not isinstance(stage, SamplingStage) or not (sizes := work.stage_work(subject, stage)):
+            continue
+        tokens, visits = sizes.prompt + sizes.answer_most, sizes.steps * sizes.prompts
+        if not stage.stored and stage.reward is not None:
+            score = reward_of(session.task, stage.reward, session.run.root)
+            uses += asking(score, name, visits * sizes.group, tokens)
+        if isinstance(stage, DistillStage) and stage.teacher == name:
+            each = stage.lmbda * sizes.group + 1 - stage.lmbda
+            uses.append((math.ceil(visits * each), tokens, 1))
+    for evaluation in session.evaluations.values():
+        golds = subject.golds_of_items(evaluation).answers
+        prompt = sum(gold.prompt_size for gold in golds) / max(len(golds), 1)
+        items = sum(work.asked_items(subject, evaluation))
+        tokens = prompt + evaluation.spec.sampling.max_tokens
+        uses += asking(evaluation.score, name, items * evaluation.spec.repeats, tokens)
+    return uses
+
+
+def asking(
+    score: RewardFunction | RewardTable, name: str, completions: int, tokens: float
+) -> list[JudgedCompletions]:
+    """What a score asks a helper model about its completions; nothing where it asks another."""
+    judges = [each for each in rewards_in(score).values() if isinstance(each, JudgeReward)]
+    counts = [each.questions for each in judges if name in each.helpers]
+    told = [count for count in counts if count is not None]
+    questions = sum(told) if len(told) == len(counts) else None
+    return [(completions, tokens, questions)] if counts else []
+
+
+def judges(subject: Subject) -> Seen:
+    """The rubrics of stages and evaluations: whether anybody holds their judges to labels."""
+    for use in rubrics_in(subject.session):
+        name, file = use.kind, use.opened.labels
+        if file is None:
+            what = f"{name}: nobody knows whether people agree with the judge"
+            fix = "let people label some answers: labels = FILE in the rubric"
+            yield Finding(
+                "warning", what, "the rubric names no labels; its scores pass no gate", fix
+            )
+            continue
+        try:
+            labels = read_labels(file, use.opened.rubric)
+        except InputError as wrong:
+            yield Finding("error", f"{name}: labels cannot be read", str(wrong), "mend the file")
+            continue
+        yield Number(name, "labelled answers", len(labels))
+        questions = 2 if use.opened.rubric.both_orders else 1
+        yield Number(name, "questions about them", len(labels) * questions)
+
+
 CHECKS: Mapping[str, Check] = {
     "rows": rows,
     "gold answers and controls": gold_answers,
@@ -110,8 +206,8 @@ CHECKS: Mapping[str, Check] = {
     "lengths": lengths,
     "leakage": leakage,
     "settings": smells,
-    "preference pairs": preference_pairs,
-    "helper models": helper_memory,
+    "preference pairs": work.preference_pairs,
+    "helper models": work.helper_memory,
     "judges": judges,
 }
 """Those of every experiment, in the order in which they are asked."""
@@ -125,8 +221,8 @@ LEARNER_CHECKS: dict[str, Mapping[str, Check]] = {
         "learning rates": learning_rates,
         "other trainers": other_trainers,
         "price of helper models": helper_uses,
-        "memory and disk": room,
-        COMPUTING: speed,
+        "memory and disk": work.room,
+        COMPUTING: work.speed,
     },
 }
 """Further ones by the name of the learner; a task has its own (`BaseTask.checks`)."""

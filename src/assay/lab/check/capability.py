@@ -6,6 +6,7 @@ reward to learn from, whatever the method.
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import torch
 
@@ -44,13 +45,15 @@ def probe(subject: Subject, prompts: int) -> Seen:
             what = f"stage.{name}: not asked, because no run has its start {stage.start} yet"
             yield Finding("note", what, "", "train the stages before it, then check again")
             continue
-        where, episodes = sampled(subject, stage, start, prompts)
-        yield from findings(subject, name, stage, where, episodes)
+        episodes = sampled(subject, stage, start, prompts)
+        yield from findings(subject, name, stage, start[-1], episodes)
 
 
-def start_of_stage(
-    subject: Subject, name: str, stage: SamplingStage
-) -> tuple[RunDirectory, CheckpointReference, str] | None:
+Start = tuple[RunDirectory, CheckpointReference, str]
+"""A run, one of its checkpoints, and the name of both."""
+
+
+def start_of_stage(subject: Subject, name: str, stage: SamplingStage) -> Start | None:
     """The run and the checkpoint that the stage would start from, and its name; None where it is
     still to be trained: the base model in its place would tell of another model."""
     session = subject.session
@@ -59,22 +62,15 @@ def start_of_stage(
     if reference.stage is None:
         return session.run, BASE, "base"
     for run in reversed(runs_of(session.run.root, session.experiment.name)):
-        try:
+        with suppress(RunNotFound):
             checkpoint_directory(run, reference)
-        except RunNotFound:
-            continue
-        return run, reference, f"{run}@{stage.start}"
+            return run, reference, f"{run}@{stage.start}"
     return None
 
 
-def sampled(
-    subject: Subject,
-    stage: SamplingStage,
-    start: tuple[RunDirectory, CheckpointReference, str],
-    prompts: int,
-) -> tuple[str, list[Episode]]:
-    """The start's name, and groups as the stage's first step would sample and judge them."""
-    session, (run, reference, where) = subject.session, start
+def sampled(subject: Subject, stage: SamplingStage, start: Start, prompts: int) -> list[Episode]:
+    """Groups as the stage's first step would sample and judge them."""
+    session, (run, reference, _) = subject.session, start
     rows = find_part(session.sets, stage.data)
     order = find_order(session.sets, stage.data)
     met = visits(rows, session.seed, 0, min(prompts, len(rows)), order)
@@ -85,7 +81,7 @@ def sampled(
         stage_input = session.stage_input(stage, chosen, runner.score)  # type: ignore[arg-type]
         sampler: Samples = session.learner.sampler(run, reference)
         source = sampled_source(stage, stage_input)
-        return where, judge(source.score, source.sample(sampler, jobs), {})
+        return judge(source.score, source.sample(sampler, jobs), {})
 
 
 def findings(

@@ -5,9 +5,10 @@ two shares of the card's peak. Tokens are counted from characters, since no toke
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
@@ -21,12 +22,11 @@ from assay.experiment.stage_tables import (
     SamplingStage,
     SftStage,
     StageSpec,
-    due_steps,
     kept_reference,
+    planned,
     rows_per_step,
-    steps_of,
 )
-from assay.experiment.training_settings import Adapt, LoraAdapt, Optimizer
+from assay.experiment.training_settings import Adapt, LoraAdapt
 from assay.lab.check.work import GIB, StageWork, sampling_bytes, with_sampling
 from assay.lab.data.prepare import load_rows
 from assay.lab.models.helper_models import in_process
@@ -154,13 +154,12 @@ def fits(
     what reading the rows raises.
     """
     config = config_of(experiment, root)
-    shape = model_shape(config)
     made = []
     for name, stage in experiment.stage.items():
         if isinstance(stage, DpoStage):
             continue
         work = estimated_work(experiment, stage, root, tokens)
-        settings = tuple(settings_of(stage, work, config, shape, card, gpus))
+        settings = tuple(settings_of(stage, work, config, card, gpus))
         made.append(StageFit(name, work.largest.longest, work.steps, settings))
     return made
 
@@ -198,16 +197,16 @@ def estimated_work(
     # Without a tokenizer it is unknown which tokens are answers: all are scored, the most there is.
     scored = together if not sampled else min(together, math.ceil(together * sampled / longest))
     per_step = rows_per_step(stage)
-    visits = visits or per_step
+    steps = planned(stage, visits or per_step)
     return StageWork(
-        steps=steps_of(stage, visits),
+        steps=steps.last,
         prompts=per_step,
         group=group,
         prompt=mean,
         prompt_most=most,
         answer=float(sampled),
         answer_most=sampled,
-        checkpoints=len(due_steps(stage.checkpoint_every, stage, visits)),
+        checkpoints=len(steps.saved),
         largest=MicroBatchSize(together, scored, longest),
     )
 
@@ -220,37 +219,31 @@ def characters(row: Row) -> int:
 
 
 def settings_of(
-    stage: StageSpec,
-    work: StageWork,
-    config: PreTrainedConfig,
-    shape: ModelShape,
-    card: Card,
-    gpus: int,
+    stage: StageSpec, work: StageWork, config: PreTrainedConfig, card: Card, gpus: int
 ) -> Iterator[Setting]:
     """The stage as it is written and what would need less, in the order of what it takes away."""
-    eight = stage.optimizer.model_copy(update={"name": "adamw8bit"})
-    lora = stage.adapt if isinstance(stage.adapt, LoraAdapt) else LoraAdapt(kind="lora")
-    ways: list[tuple[str, str, Adapt, Optimizer, bool, int]] = [
-        ("as it is", "", stage.adapt, stage.optimizer, False, 1),
-        ("layers computed again", "", stage.adapt, stage.optimizer, True, 1),
+    shape = model_shape(config)
+    eight = {"optimizer": stage.optimizer.model_copy(update={"name": "adamw8bit"})}
+    lora, has_lora = {"adapt": LoraAdapt(kind="lora")}, isinstance(stage.adapt, LoraAdapt)
+    low, less = 'adapt = { kind = "lora" }', 'optimizer = { name = "adamw8bit" }'
+    ways: list[tuple[bool, str, str, Mapping[str, Any], bool, int]] = [
+        (True, "as it is", "", {}, False, 1),
+        (True, "layers computed again", "", {}, True, 1),
+        (gpus > 1, f"{gpus} ranks, sharded", f"engine.ranks = {gpus}", {}, True, gpus),
+        (True, "8-bit AdamW, layers computed again", less, eight, True, 1),
+        (not has_lora, "LoRA", low, lora, False, 1),
+        (not has_lora, "LoRA, layers computed again", low, lora, True, 1),
     ]
-    if gpus > 1:
-        ranks = f"engine.ranks = {gpus}"
-        ways.append((f"{gpus} ranks, sharded", ranks, stage.adapt, stage.optimizer, True, gpus))
-    less = 'optimizer = { name = "adamw8bit" }'
-    ways.append(("8-bit AdamW, layers computed again", less, stage.adapt, eight, True, 1))
-    if not isinstance(stage.adapt, LoraAdapt):
-        low = 'adapt = { kind = "lora" }'
-        ways.append(("LoRA", low, lora, stage.optimizer, False, 1))
-        ways.append(("LoRA, layers computed again", low, lora, stage.optimizer, True, 1))
     trained: dict[Adapt, int] = {}
-    for name, key, adaptation, optimizer, again, ranks in ways:
-        changed = stage.model_copy(update={"adapt": adaptation, "optimizer": optimizer})
-        if adaptation not in trained:
+    for applies, name, key, update, again, ranks in ways:
+        if not applies:
+            continue
+        changed = stage.model_copy(update=update)
+        if changed.adapt not in trained:
             with torch.device("meta"):
                 model = AutoModelForCausalLM.from_config(config)
-                trained[adaptation] = adapt(model, changed)[1].trainable
-        bytes_ = needed(changed, work, shape, trained[adaptation], again, ranks)
+                trained[changed.adapt] = adapt(model, changed)[1].trainable
+        bytes_ = needed(changed, work, shape, trained[changed.adapt], again, ranks)
         times = seconds(changed, work, shape, again, ranks, card)
         hours = times[0] / 3600, times[1] / 3600
         yield Setting(name, key, bytes_ / GIB, bytes_ <= card.gib * GIB, hours)

@@ -129,58 +129,47 @@ def try_reward(
     name: str,
     function: RewardFunction | RewardTable,
     most: float,
-    golds: Sequence[Gold],
+    golds: Sequence[Any],
     runner_of: Runner,
+    world: "World | None" = None,
 ) -> GoldTrial:
-    """Score gold answers of all rows, and wrong ones of at most CONTROLS rows evenly spread; of a
-    judge, whose calls may cost, JUDGED rows."""
-    if isinstance(function, JudgeReward):
+    """Score gold answers of all rows, and empty, cut and exchanged ones of at most CONTROLS rows
+    evenly spread; of a judge, whose calls may cost, JUDGED rows. `golds` are of Gold or, in a
+    `world`, Scripted, whose abstentions are kept."""
+    if isinstance(function, JudgeReward) and world is None:
         golds = spread(golds, JUDGED)
     chosen = spread(golds, CONTROLS)
-    swaps = exchanged_pairs(
-        chosen,
-        # Exchanging equal gold answers proves nothing.
-        lambda a, b: a.text == b.text or (a.row.gold is not None and a.row.gold == b.row.gold),
-    )
-    answers = (
-        [(gold.row, gold.completion) for gold in golds],
-        [(gold.row, Completion("")) for gold in chosen],
-        [cut_short(gold, begun_length(gold.text)) for gold in chosen],
-        [(one.row, other.completion) for one, other in swaps],
-    )
-    return scored_trial(name, function, most, (golds, chosen, swaps), answers, runner_of)
-
-
-def scored_trial(
-    name: str,
-    function: RewardFunction | RewardTable,
-    most: float,
-    tried: tuple[Sequence[Any], Sequence[Any], Sequence[tuple[Any, Any]]],
-    answers: Sequence[Sequence[tuple[Row, Completion | Reward]]],
-    runner_of: Runner,
-) -> GoldTrial:
-    """Score the gold answers, and the empty, cut and exchanged ones of the chosen rows; abstentions
-    among them are kept. What is `tried` are all golds, the chosen, and their pairs."""
-    (golds, chosen, swaps), scored = tried, list[list[Reward]]()
+    same = same_answer if world is None else lambda one, other: one.script == other.script
+    swaps = exchanged_pairs(chosen, same)
+    if world is None:
+        answers: Sequence[Sequence[tuple[Row, Completion | Reward, str]]] = (
+            [(gold.row, gold.completion, "") for gold in golds],
+            [(gold.row, Completion(""), "") for gold in chosen],
+            [(gold.row, cut_short(gold), "") for gold in chosen],
+            [(one.row, other.completion, other.row.id) for one, other in swaps],
+        )
+    else:
+        answers = (
+            [(gold.row, gold.played, "") for gold in golds],
+            [(gold.row, play(world, gold.row, ()), "") for gold in chosen],
+            [(g.row, play(world, g.row, [*map(begun, g.script)], "length"), "") for g in chosen],
+            [(one.row, play(world, one.row, other.script), other.row.id) for one, other in swaps],
+        )
+    scored: list[list[Reward]] = []
     with runner_of(function) as runner:
         for each in answers:
-            completions = [(row, one) for row, one in each if isinstance(one, Completion)]
+            completions = [(row, one) for row, one, _ in each if isinstance(one, Completion)]
             rewards = iter(runner.score(completions))
-            scored.append([one if isinstance(one, Reward) else next(rewards) for _, one in each])
-    gold, *wrong, exchanged = scored
-    home = {one.row.id: r.value for one, r in zip(golds, gold, strict=True)}
-    empty, cut = (
-        tuple(Tried(one.row.id, r.value, None) for one, r in zip(chosen, rewards, strict=True))
-        for rewards in wrong
-    )
-    swapped = (
-        Tried(one.row.id, r.value, home[other.row.id])
-        for (one, other), r in zip(swaps, exchanged, strict=True)
+            scored.append([one if isinstance(one, Reward) else next(rewards) for _, one, _ in each])
+    home = {one.row.id: r.value for one, r in zip(golds, scored[0], strict=True)}
+    empty, cut, exchanged = (
+        tuple(Tried(one[0].id, r.value, home.get(one[2])) for one, r in zip(*two, strict=True))
+        for two in zip(answers[1:], scored[1:], strict=True)
     )
     raised = (r.why for each in scored[1:] for r in each if r.outcome == OUTCOMES["exception"])
-    named = tuple((with_line(one.row), r) for one, r in zip(golds, gold, strict=True))
-    tries = empty, cut, tuple(swapped)
-    return GoldTrial(name, most, named, *tries, line_note(function), tuple(raised))
+    named = tuple((with_line(one.row), r) for one, r in zip(golds, scored[0], strict=True))
+    note = line_note(function)
+    return GoldTrial(name, most, named, empty, cut, exchanged, note, tuple(raised))
 
 
 def exchanged_pairs(
@@ -198,15 +187,22 @@ def exchanged_pairs(
     return pairs
 
 
-def cut_short(gold: Gold, length: int) -> tuple[Row, Completion]:
+def same_answer(one: Gold, other: Gold) -> bool:
+    """Whether exchanging two gold answers proves nothing."""
+    alike = one.row.gold is not None and one.row.gold == other.row.gold
+    return alike or one.text == other.text
+
+
+def cut_short(gold: Gold) -> Completion:
     """The first characters of the gold answer, as if cut at the token limit."""
-    tokens = len(gold.actions) * length // max(len(gold.text), 1)
-    return gold.row, Completion(gold.text[:length], gold.actions[:tokens], "length")
+    text = begun(gold.text)
+    tokens = len(gold.actions) * len(text) // max(len(gold.text), 1)
+    return Completion(text, gold.actions[:tokens], "length")
 
 
-def begun_length(text: str) -> int:
-    """Length in characters of a cut answer; less than its half."""
-    return min(BEGUN, len(text) // 2)
+def begun(text: str) -> str:
+    """The first characters of an answer, less than its half."""
+    return text[: min(BEGUN, len(text) // 2)]
 
 
 def judge_trials(place: str, trials: Sequence[GoldTrial]) -> Seen:
@@ -221,7 +217,7 @@ def judge_trials(place: str, trials: Sequence[GoldTrial]) -> Seen:
             told = f"{why}; {share_of(len(ids), len(trial.gold))}: {some(ids)}"
             fix = "correct the code, or the rows with which it fails"
             yield Finding("error", what, told, fix)
-    whole = all(len(trial.broken) < len(trial.gold) for trial in trials)
+    whole = bool(trials) and all(len(trial.broken) < len(trial.gold) for trial in trials)
     trials = [trial.sound for trial in trials if len(trial.broken) < len(trial.gold)]
     judged = any(trial.kind in ("correctness", "unknown") for trial in trials)
     for trial in trials:
@@ -334,7 +330,9 @@ def scripted(
     return scripts
 
 
-def play(world: World, row: Row, script: Script, ended: Ended = "stop") -> Completion | Reward:
+def play(
+    world: World, row: Row, script: Sequence[str], ended: Ended = "stop"
+) -> Completion | Reward:
     """The conversation that a script leads to, or an abstention if the environment fails."""
     replies = []
     try:
@@ -350,50 +348,27 @@ def play(world: World, row: Row, script: Script, ended: Ended = "stop") -> Compl
         return Reward(None, why=f"{WORLD_FAILS}: {in_a_line(error)}")
 
 
-def try_dialogues(
-    name: str,
-    function: RewardFunction | RewardTable,
-    most: float,
-    golds: Sequence[Scripted],
-    world: World,
-    runner_of: Runner,
-) -> GoldTrial:
-    """Score gold conversations and wrong ones."""
-    swaps = exchanged_pairs(golds, lambda one, other: one.script == other.script)
-    cuts = [(g.row, tuple(text[: begun_length(text)] for text in g.script)) for g in golds]
-    answers = (
-        [(gold.row, gold.played) for gold in golds],
-        [(gold.row, play(world, gold.row, ())) for gold in golds],
-        [(row, play(world, row, script, "length")) for row, script in cuts],
-        [(one.row, play(world, one.row, other.script)) for one, other in swaps],
-    )
-    return scored_trial(name, function, most, (golds, golds, swaps), answers, runner_of)
-
-
 def gold_answers(subject: Subject) -> Seen:
     """Every reward on its rows, every benchmark's checker on its items."""
     session = subject.session
-    for use in reward_uses(session):
+    for place, use in reward_uses(session):
         if use.reward == AGENT:  # an agent judges what it got itself
             continue
         parts = table_parts(session.task, use.reward, session.run.root)
-        golds = subject.golds_of_data(use.data, use.written).answers
+        golds = subject.golds_of_data(use.data, use).answers
         world = session.task.dialogue
-        runner_of = partial(session.reward_runner, settings=use.settings)
+        runner_of = partial(session.reward_runner, settings=use)
         single = [gold for gold in golds if world(gold.row) is None]
-        attempts: list[Callable[[str, RewardFunction, float], GoldTrial]] = []
-        if single:
-            attempts.append(partial(try_reward, golds=single, runner_of=runner_of))
+        talks: list[Scripted] = []
         if len(single) < len(golds):
-            talks = scripted(session, find_part(session.sets, use.data), use.written, world)
-            how = {"golds": talks, "world": world, "runner_of": runner_of}
-            attempts.append(partial(try_dialogues, **how))
-        for attempt in attempts:
+            talks = scripted(session, find_part(session.sets, use.data), use, world)
+        for tried, played in ((single, None), (talks, world)):
+            trial = partial(try_reward, golds=tried, runner_of=runner_of, world=played)
             trials = [
-                replace(attempt(name, part.reward, part.maximum), punishes=part.scale < 0)
-                for name, part in parts.items()
+                replace(trial(name, part.reward, part.maximum), punishes=part.scale < 0)
+                for name, part in (parts.items() if tried else ())
             ]
-            yield from judge_trials(use.place, trials)
+            yield from judge_trials(place, trials)
     for name, evaluation in session.evaluations.items():
         spec, golds = evaluation.spec, subject.golds_of_items(evaluation).answers
         if spec.benchmark is None or not golds:
@@ -402,11 +377,10 @@ def gold_answers(subject: Subject) -> Seen:
         most = benchmark(session.task, spec.benchmark, options).max_score
         terms = spec.benchmark, evaluation.score, most
         runner_of = partial(session.reward_runner, settings=spec)
-        if evaluation.dialogue is None:
-            trial = try_reward(*terms, golds, runner_of)
-        else:
-            talks = scripted(session, [gold.row for gold in golds], spec, evaluation.dialogue)
-            trial = try_dialogues(*terms, talks, evaluation.dialogue, runner_of)
+        world, tried = evaluation.dialogue, golds
+        if world is not None:
+            tried = scripted(session, [gold.row for gold in golds], spec, world)
+        trial = try_reward(*terms, tried, runner_of, world)
         yield from judge_trials(f"evaluate.{name}", [trial])
 
 
@@ -417,13 +391,13 @@ TRIED = 20
 def task_sanity(subject: Subject) -> Seen:
     """The findings on every reward and every dialogue of the experiment's data."""
     session = subject.session
-    for use in reward_uses(session):
+    for place, use in reward_uses(session):
         rows = spread(find_part(session.sets, use.data), TRIED)
-        yield from broken_dialogues(use.place, rows, session.task.dialogue)
-        golds = spread(subject.golds_of_data(use.data, use.written).answers, TRIED)
+        yield from broken_dialogues(place, rows, session.task.dialogue)
+        golds = spread(subject.golds_of_data(use.data, use).answers, TRIED)
         single = [gold for gold in golds if session.task.dialogue(gold.row) is None]
         for name, part in table_parts(session.task, use.reward, session.run.root).items():
-            yield from unsteady(use.place, name, part.reward, single)
+            yield from unsteady(place, name, part.reward, single)
 
 
 def unsteady(place: str, name: str, function: RewardFunction, golds: Sequence[Gold]) -> Seen:

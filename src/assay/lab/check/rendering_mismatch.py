@@ -5,20 +5,19 @@ stage and the items of the evaluation. A stage that differs from its evaluation 
 it allows the evaluation's rendering by name.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from assay.data.encoding import Codec
 from assay.data.episode import Turn, tokens_of
 from assay.data.renderings.qwen import is_tool_result, split_thought
-from assay.data.renderings.rendering import Renderer, Tools, first_difference, spoken_of
+from assay.data.renderings.rendering import Loss, Renderer, Tools, first_difference, spoken_of
 from assay.data.renderings.template import PROBE, PROBE_TALK, RenderingError
 from assay.data.row import Message, Row
 from assay.errors import Finding, InputError
-from assay.experiment.base_table import RenderingSettings
 from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import SftStage, StageSpec
 from assay.experiment.training_settings import LoraAdapt
@@ -32,6 +31,7 @@ from assay.lab.check.subject import (
     share_of,
     some,
     spread,
+    target_messages,
 )
 from assay.lab.data.prepare import find_part
 from assay.lab.models.language_encoder import LanguageEncoder
@@ -77,13 +77,7 @@ def partings(
         spec, place = experiment.stage[stage], f"evaluate.{name}"
         if not allowed and name in (spec.other_rendering_than or ()):
             continue
-        items = session.evaluations[name].items
-        conversations = [
-            ("row", row) for row in spread(find_part(session.sets, spec.data), COMPARED)
-        ]
-        conversations += [("item", row) for row in spread(items, COMPARED)]
-        options = [item.template_options for item in items]
-        if difference := compare(session, spec, place, conversations, last_of(spec), options):
+        if difference := compare(session, spec, place, session.evaluations[name].items):
             trained, benchmark = (
                 learner.encoder(x).name for x in (spec, experiment.evaluate[name])
             )
@@ -95,28 +89,25 @@ def last_of(stage: object) -> bool:
     return not isinstance(stage, SftStage) or stage.loss_on == "last"
 
 
-def compare(
-    session: Session,
-    rendering: RenderingSettings,
-    place: str,
-    conversations: Sequence[tuple[str, Row]],
-    last: bool,
-    options: Sequence[Mapping[str, Any]] = (),
-) -> str:
-    """The first difference between the rendering of a stage and that of `place`, whose items give
-    the template these `options`; "" where there is none."""
+def compare(session: Session, stage: StageSpec, place: str, items: Sequence[Row] = ()) -> str:
+    """The first difference between the rendering of a stage and that of `place`, on rows of the
+    stage and on `items`, whose options the template is given there; "" where there is none."""
     table, _, name = place.partition(".")
     other = getattr(session.experiment, table)[name]
-    learner = session.learner
-    alike = learner.encoder(rendering).fingerprint == learner.encoder(other).fingerprint
+    learner, options = session.learner, [item.template_options for item in items]
+    alike = learner.encoder(stage).fingerprint == learner.encoder(other).fingerprint
+    rows = spread(find_part(session.sets, stage.data), COMPARED)
+    conversations = [("row", row) for row in rows]
+    conversations += [("item", row) for row in spread(items, COMPARED)]
     others = [row for _, row in conversations if options and row.template_options not in options]
     if alike and not others:
         return ""
     model = language_model(learner, CHECKING)
-    trained, benchmark = model.encoder(rendering), model.encoder(other)
+    trained, benchmark = model.encoder(stage), model.encoder(other)
     for kind, row in conversations:
         item = replace(row, template_options=options[0]) if row in others else row
-        difference = part_in(session.task, (trained, row), (benchmark, item), last, place)
+        sides = (trained, row), (benchmark, item)
+        difference = part_in(session.task, *sides, last_of(stage), place)
         if difference is not None:
             return f"{kind} {row.id}{difference}"
     return ""
@@ -176,10 +167,7 @@ def told(tokenizer: object, one: tuple[str, Tokens], other: tuple[str, Tokens]) 
 
 def conversation(task: Task, row: Row) -> tuple[Message, ...]:
     """The row's prompt, and its target where it has one."""
-    try:
-        return (*task.prompt(row), task.target(row))
-    except InputError:
-        return task.prompt(row)
+    return target_messages(task, row, trained=True) or task.prompt(row)
 
 
 def renderings(subject: Subject) -> Seen:
@@ -207,11 +195,9 @@ def renderings(subject: Subject) -> Seen:
 def untrainable(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) -> list[tuple[str, str]]:
     """(id, why) of rows whose last answer can be trained, but not an earlier one that is."""
     broken: list[tuple[str, str]] = []
-    if last_of(stage):
-        return broken
     encoder = subject.session.learner.encoder(stage)
     for gold in golds:
-        if gold.doubtful:
+        if gold.doubtful and not last_of(stage):
             try:
                 encoder.turns(gold.row, conversation(subject.session.task, gold.row), "all")
             except RenderingError as error:
@@ -252,8 +238,7 @@ def differing(subject: Subject) -> Seen:
         if (start := stage.starts_from) is None or (before := start.stage) is None:
             continue
         below = session.experiment.stage[before]
-        rows = [("row", row) for row in spread(find_part(session.sets, below.data), COMPARED)]
-        if difference := compare(session, below, f"stage.{name}", rows, last_of(below)):
+        if difference := compare(session, below, f"stage.{name}"):
             what = f"stage.{name} renders by {stage.rendering!r}, stage.{before}, which it starts "
             what += f"from, by {below.rendering!r}"
             fix = "use one rendering for both, else the second stage has to unlearn the first"
@@ -272,97 +257,73 @@ LITTLE = 0.5
 """Share of the assistant's tokens below which too little is trained."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What the assistant says in one conversation."""
-
-    row: str
-    messages: int
-    learned: int
-    """Of the messages, those that are trained."""
-    silent: int
-    """Of those, the ones without reasoning."""
-    beside: int
-    """Messages before the last with both calls and text."""
-    as_user: bool
-    """Whether results of calls come as user messages."""
-    ends: bool
-    """Whether an answer's text ends with the end token's."""
-    spelled: frozenset[str]
-    """Special tokens in trained texts."""
-
-
-@dataclass(frozen=True)
+@dataclass
 class Trained:
-    """The conversations of an SFT stage."""
+    """The conversations of an SFT stage, each read once: a long one takes many times its text."""
 
     name: str
     stage: SftStage
     encoder: LanguageEncoder
-    empties_thought: bool
     task: Task
     rows: tuple[Row, ...]
+    counts: Counter[str] = field(default_factory=Counter)
+    """Of the assistant's `messages`, those `learned`, of these those `silent`, without reasoning;
+    those `earlier` than a row's last, of these those with both calls and text, `beside`; rows whose
+    results of calls come `as_user` messages."""
+    ending: list[str] = field(default_factory=list)
+    """Rows with an answer whose text ends with the end token's."""
+    spelled: Counter[str] = field(default_factory=Counter)
+    """Rows by the special tokens that their trained texts hold."""
 
-    @cached_property
-    def answers(self) -> list[Answers]:
-        """By row, read once: a long conversation takes many times its text."""
-        return [self.answers_of(row) for row in self.rows]
-
-    def answers_of(self, row: Row) -> Answers:
-        """What the assistant says in a row."""
-        messages = conversation(self.task, row)
-        spoken = [messages[index] for index in spoken_of(messages)]
-        learned = spoken[-1 if self.stage.loss_on == "last" else 0 :]
-        texts = [f"{m.reasoning}\n{m.content}" for m in spoken if m.loss]
-        return Answers(
-            row.id,
-            len(spoken),
-            len(learned),
-            sum(not split_thought(m)[0].strip() for m in learned),
-            sum(bool(m.tool_calls and split_thought(m)[1].strip()) for m in spoken[:-1]),
-            any(map(is_tool_result, messages)),
-            any(text.rstrip().endswith(self.end) for text in texts),
-            frozenset(token for text in texts for token, _ in self.codec.specials(text)),
-        )
+    def __post_init__(self) -> None:
+        codec, counts = Codec(self.renderer.tokenizer), self.counts
+        for row in self.rows:
+            messages = conversation(self.task, row)
+            spoken = [messages[index] for index in spoken_of(messages)]
+            learned = spoken[-1 if self.stage.loss_on == "last" else 0 :]
+            texts = [f"{m.reasoning}\n{m.content}" for m in spoken if m.loss]
+            counts["messages"] += len(spoken)
+            counts["learned"] += len(learned)
+            counts["silent"] += sum(not split_thought(m)[0].strip() for m in learned)
+            counts["earlier"] += len(spoken[:-1])
+            both = (m.tool_calls and split_thought(m)[1].strip() for m in spoken[:-1])
+            counts["beside"] += sum(map(bool, both))
+            counts["as_user"] += any(map(is_tool_result, messages))
+            self.ending += [row.id] * any(text.rstrip().endswith(self.end) for text in texts)
+            self.spelled.update({token for text in texts for token, _ in codec.specials(text)})
 
     @cached_property
     def end(self) -> str:
         """The token that ends an answer."""
         return self.renderer.tokenizer.convert_ids_to_tokens(self.renderer.end_token)
 
-    @cached_property
-    def codec(self) -> Codec:
-        """It finds special tokens."""
-        return Codec(self.renderer.tokenizer)
-
     @property
     def renderer(self) -> Renderer:
         """Of rows without template options of their own."""
         return self.encoder.renderer
 
+    def turns(self, most: int, loss_on: Loss) -> Iterator[tuple[str, Turns]]:
+        """Rows from all over that can be rendered: their id, and what is trained of them."""
+        for row in spread(self.rows, most):
+            with suppress(RenderingError):  # shown by `round_trip`
+                turns = self.encoder.turns(row, conversation(self.task, row), loss_on)
+                yield row.id, turns
+
     @cached_property
     def encoded(self) -> list[tuple[str, Turns]]:
-        """Rows from all over that can be rendered: their id, and what is trained of them."""
-        rows = []
-        for row in spread(self.rows, COMPARED):
-            messages = conversation(self.task, row)
-            with suppress(RenderingError):  # shown by `round_trip`
-                rows.append((row.id, self.encoder.turns(row, messages, self.stage.loss_on)))
-        return rows
+        """Some rows, see `turns`."""
+        return [*self.turns(COMPARED, self.stage.loss_on)]
 
     @property
     def tokens_trained(self) -> float:
         """The share of the assistant's tokens that are trained, of a few rows from all over."""
         if self.stage.loss_on == "all":
             return float(bool(self.encoded))
-        counts = [0, 0]
-        for row in spread(self.rows, COUNTED):
-            messages = conversation(self.task, row)
-            with suppress(RenderingError):
-                for place, loss_on in enumerate(("last", "all")):
-                    turns = self.encoder.turns(row, messages, loss_on)
-                    counts[place] += sum(sum(turn.loss_mask) for turn in turns)
-        return counts[0] / counts[1] if counts[1] else 0.0
+        last, whole = (
+            sum(sum(turn.loss_mask) for _, turns in self.turns(COUNTED, loss_on) for turn in turns)
+            for loss_on in ("last", "all")
+        )
+        return last / whole if whole else 0.0
 
 
 def trained(subject: Subject) -> Seen:
@@ -375,20 +336,18 @@ def trained(subject: Subject) -> Seen:
         if not isinstance(stage, SftStage):
             continue
         encoder = learner.encoder(stage)
-        renderer = encoder.renderer
         try:
-            empties = empties_thought(renderer)
+            empties = empties_thought(encoder.renderer)
         except RenderingError as error:
             fix = "choose another rendering, or correct the chat template"
             yield Finding("error", f"stage.{name}: the rendering fails", str(error), fix)
             continue
         rows = find_part(session.sets, stage.data)
-        training = Trained(name, stage, encoder, empties, session.task, rows)
+        training = Trained(name, stage, encoder, session.task, rows)
         yield from share(training)
         yield from ends(training, learner.base.end_tokens)
         yield from special_tokens(training)
-        yield from empty_blocks(training)
-        yield from lost_text(training)
+        yield from thoughts_and_calls(training, empties)
 
 
 def on_the_models_embedding(experiment: Experiment, stage: StageSpec) -> bool:
@@ -423,8 +382,7 @@ def new_tokens(subject: Subject, learner: LanguageLearner, name: str, stage: Sta
 
 def share(training: Trained) -> Seen:
     """How many of the assistant's messages and tokens are trained."""
-    messages = sum(each.messages for each in training.answers)
-    learned = sum(each.learned for each in training.answers)
+    messages, learned = training.counts["messages"], training.counts["learned"]
     if not messages:
         return
     tokens = training.tokens_trained
@@ -432,9 +390,8 @@ def share(training: Trained) -> Seen:
     yield Number(f"stage.{training.name}", "assistant_tokens_trained", tokens)
     if learned == messages:
         return
-    as_user = sum(each.as_user for each in training.answers)
     evidence = f"{tokens:.0%} of the assistant's tokens"
-    if as_user:
+    if as_user := training.counts["as_user"]:
         evidence += f"; in {share_of(as_user, len(training.rows))} rows tool results come as user "
         evidence += "messages, so that every call stands in a turn of its own"
     severity = "warning" if as_user or tokens < LITTLE else "note"
@@ -471,15 +428,12 @@ def ends(training: Trained, stops: frozenset[int]) -> Seen:
 
 def special_tokens(training: Trained) -> Seen:
     """Answers that spell special tokens, which are trained as ordinary text."""
-    end, spelled = training.end, dict[str, int]()
-    ending = [each.row for each in training.answers if each.ends]
-    for each in training.answers:
-        for token in each.spelled - {end, *training.renderer.kept}:
-            spelled[token] = spelled.get(token, 0) + 1
+    end, known = training.end, {training.end, *training.renderer.kept}
+    spelled = {token: rows for token, rows in training.spelled.items() if token not in known}
     what = f"stage.{training.name}: answers end with {end!r} as text, before the token itself"
     fix = f'take it off: [data.{training.stage.data.partition(".")[0]}] cut_end = "{end}"'
     why = "; the model would learn to spell it in pieces"
-    yield from on_rows("error", what, ending, len(training.rows), fix, why)
+    yield from on_rows("error", what, training.ending, len(training.rows), fix, why)
     if spelled:
         counts = ", ".join(f"{token!r} in {rows}" for token, rows in sorted(spelled.items()))
         kept = ", ".join(f'"{token}"' for token in sorted({*spelled, *training.renderer.kept}))
@@ -489,29 +443,20 @@ def special_tokens(training: Trained) -> Seen:
         yield Finding("warning", what, f"{counts} of {len(training.rows)} rows", fix)
 
 
-def empty_blocks(training: Trained) -> Seen:
-    """Answers without reasoning under a rendering that writes an empty think block for it."""
-    if not training.empties_thought:
-        return
-    silent = sum(each.silent for each in training.answers)
-    if not silent:
-        return
-    what = f"stage.{training.name}: answers without reasoning teach the model not to think"
-    learned = sum(each.learned for each in training.answers)
-    told = f"{share_of(silent, learned)} trained messages; by "
-    told += f"{training.renderer.name!r} the think block before them is empty"
-    fix = "give the answers their reasoning, train by a rendering that writes none (qwen3_fc), or "
-    fix += "leave it so if a model that does not think is wanted"
-    yield Finding("warning", what, told, fix)
-
-
-def lost_text(training: Trained) -> Seen:
-    """Text beside calls, which BFCL's handler leaves out once more messages follow."""
-    if training.renderer.name != "qwen3_fc":
-        return
-    earlier = sum(max(each.messages - 1, 0) for each in training.answers)
-    if beside := sum(each.beside for each in training.answers):
+def thoughts_and_calls(training: Trained, empties: bool) -> Seen:
+    """Answers without reasoning, where the rendering `empties` the think block before them; text
+    beside calls, which BFCL's handler leaves out once more messages follow."""
+    counts, renderer = training.counts, training.renderer
+    if empties and counts["silent"]:
+        what = f"stage.{training.name}: answers without reasoning teach the model not to think"
+        told = f"{share_of(counts['silent'], counts['learned'])} trained messages; by "
+        told += f"{renderer.name!r} the think block before them is empty"
+        fix = "give the answers their reasoning, train by a rendering that writes none (qwen3_fc), "
+        fix += "or leave it so if a model that does not think is wanted"
+        yield Finding("warning", what, told, fix)
+    if renderer.name == "qwen3_fc" and counts["beside"]:
         what = f"stage.{training.name}: text next to calls is trained and then lost"
-        told = f"{share_of(beside, earlier)} earlier messages have both; BFCL's handler "
+        told = f"{share_of(counts['beside'], counts['earlier'])} earlier messages have both; "
+        told += "BFCL's handler keeps the calls alone in its history"
         fix = "leave the text out of such messages, or accept that later prompts miss it"
-        yield Finding("warning", what, f"{told}keeps the calls alone in its history", fix)
+        yield Finding("warning", what, told, fix)

@@ -14,7 +14,7 @@ from assay.data.row import Row
 from assay.data.row_checks import NO_TOOLS, UNDECLARED, WHERE, conflicts
 from assay.data.splits import Fixed, Mixture, length_statistics
 from assay.data.tools import parse_tools
-from assay.errors import Finding, InputError, Severity, within
+from assay.errors import Finding, Severity, within
 from assay.experiment.base_table import RenderingSettings
 from assay.experiment.stage_tables import (
     DistillStage,
@@ -39,6 +39,7 @@ from assay.lab.check.subject import (
     samples,
     share_of,
     some,
+    target_messages,
     with_line,
 )
 from assay.lab.data.prepare import (
@@ -51,7 +52,6 @@ from assay.lab.data.prepare import (
 )
 from assay.lab.models.learner import question
 from assay.lab.session.evaluation import bare_items, plays, shared_texts
-from assay.tasks.task import Task
 
 WORDS: Mapping[SharedKind, tuple[str, str]] = {
     "questions": ("holds questions", ", {} of them word for word"),
@@ -115,6 +115,7 @@ def shared_with_test(
     calling = {id_: None for ids in both.functions.values() for id_ in ids}
     # A row that names no conversation is known by its id, which another file may use as well.
     talks = {row.conversation for row in rows} & {item.conversation for item in items} - {""}
+    talking = [row.id for row in rows if row.conversation in talks]
     grave: Severity = "error" if report else "warning"
     fix = APART if report else ONCE
     hidden = any(map(played, items)) and both.normalised and not same_prompt
@@ -122,10 +123,7 @@ def shared_with_test(
         "questions": (shared_texts(both), (), grave, f"{fix}; {HIDDEN}" if hidden else fix),
         "calls": ([*dict.fromkeys(train for train, _ in both.paths)], (), grave, fix),
         "functions": ([*calling], both.functions, "warning" if report else "note", fix),
-        "conversations": (
-            *([row.id for row in rows if row.conversation in talks], talks),
-            *("warning", "split by conversation"),
-        ),
+        "conversations": (talking, talks, "warning", "split by conversation"),
     }
     yield Number(place, f"questions_shared_with: data.{data}", len(parts["questions"][0]))
     if any(map(call_path, items)):
@@ -256,7 +254,7 @@ def contradicting(subject: Subject, name: str) -> Seen:
         return
     yield Number(f"data.{name}", "other_answers", len(pairs))
     severity, fix = "note", "nothing, if several answers are right"
-    if any(use.data.partition(".")[0] == name for use in reward_uses(subject.session)):
+    if any(use.data.partition(".")[0] == name for _, use in reward_uses(subject.session)):
         severity, fix = "warning", "what earns the reward in one row earns none in the other: "
         fix += "correct the answers, or keep one"
     ids = [f"{id_} ({first})" for id_, first in pairs]
@@ -280,21 +278,13 @@ def without_answers(subject: Subject) -> Seen:
             task, missing = subject.session.task, [*golds.missing]
             if hasattr(task, "right_answer"):
                 rows_ = find_part(subject.session.sets, data)
-                missing = [row.id for row in rows_ if not has_target(task, row)]
+                bare = (row for row in rows_ if target_messages(task, row, trained=True) is None)
+                missing = [row.id for row in bare]
             fix = "give each row an answer, or leave it "
             yield from on_rows("error", what, missing, whole, f"{fix}out")
         else:
             fix = "that the reward can be reached on these rows is not proven"
             yield from on_rows("note", what, golds.missing, whole, fix)
-
-
-def has_target(task: Task, row: Row) -> bool:
-    """Whether a row has an answer to learn from."""
-    try:
-        task.target(row)
-    except InputError:
-        return False
-    return True
 
 
 def lengths(subject: Subject) -> Seen:
@@ -311,15 +301,13 @@ def lengths(subject: Subject) -> Seen:
             continue  # Its candidates are measured with its pairs.
         golds = subject.golds_of_data(data, stage)
         limit = stage.sampling.max_tokens if samples(stage) else None
-        yield from measured(place, golds)
-        yield from compared(subject, place, golds, limit)
+        yield from measured(subject, place, golds, limit)
     for name, evaluation in session.evaluations.items():
         golds = subject.golds_of_items(evaluation)
         encoder = subject.session.learner.encoder(evaluation.spec)
         sizes = () if golds.answers else map(encoder.size, evaluation.contexts)
-        yield from measured(f"evaluate.{name}", golds, sizes)
         limit = evaluation.spec.sampling.max_tokens
-        yield from compared(subject, f"evaluate.{name}", golds, limit)
+        yield from measured(subject, f"evaluate.{name}", golds, limit, sizes)
 
 
 def conversation_lengths(subject: Subject, name: str) -> list[int]:
@@ -339,8 +327,11 @@ def conversation_lengths(subject: Subject, name: str) -> list[int]:
     return sizes
 
 
-def measured(place: str, golds: Golds, others: Iterable[int] = ()) -> Seen:
-    """Statistics of prompts, also of `others` that have no answer, and of answers."""
+def measured(
+    subject: Subject, place: str, golds: Golds, limit: int | None, others: Iterable[int] = ()
+) -> Seen:
+    """Statistics of prompts, also of `others` that have no answer, and of answers; answers longer
+    than `max_tokens`, and rows that the model cannot hold."""
     for what, counts in (
         ("prompt", [*(gold.prompt_size for gold in golds.answers), *others]),
         ("answer", [len(gold.tokens) for gold in golds.answers]),
@@ -350,10 +341,6 @@ def measured(place: str, golds: Golds, others: Iterable[int] = ()) -> Seen:
         yield Number(place, f"{what}_tokens_median", statistics.percentiles[50])
         yield Number(place, f"{what}_tokens_95", statistics.percentiles[95])
         yield Number(place, f"{what}_tokens_largest", statistics.largest)
-
-
-def compared(subject: Subject, place: str, golds: Golds, limit: int | None) -> Seen:
-    """Answers longer than `max_tokens`, and rows that the model cannot hold."""
     whole = len(golds.answers)
     if limit is not None:
         cut = [gold.row.id for gold in golds.answers if len(gold.tokens) > limit]

@@ -17,8 +17,6 @@ from assay.data.renderings.template import RenderingError
 from assay.data.row import Message, Row
 from assay.errors import Finding, InputError, Severity
 from assay.experiment.base_table import RenderingSettings, rendering_key
-from assay.experiment.reward_tables import Reward as RewardSpec
-from assay.experiment.reward_tables import RewardSettings
 from assay.experiment.stage_tables import CommonStage, SamplingStage, StageSpec
 from assay.lab.data.prepare import find_part
 from assay.lab.models.learner import each_encoded, encoded_by, question
@@ -135,32 +133,17 @@ class Subject:
         return self._golds[key]
 
 
-@dataclass(frozen=True, slots=True)
-class RewardUse:
-    """A reward that the experiment puts to the rows of a data set."""
-
-    place: str
-    data: str
-    reward: RewardSpec
-    written: RenderingSettings
-    settings: RewardSettings
-
-
-def reward_uses(session: Session) -> list[RewardUse]:
-    """Every reward of a stage or an evaluation; where two are alike, the first."""
-    stages = [
-        RewardUse(f"stage.{name}", stage.data, stage.reward, stage, stage)
-        for name, stage in session.experiment.stage.items()
-        if isinstance(stage, SamplingStage) and not stage.stored and stage.reward is not None
-    ]
-    evaluations = [
-        RewardUse(f"evaluate.{name}", spec.data, spec.reward, spec, spec)
-        for name, spec in session.experiment.evaluate.items()
-        if spec.data is not None and spec.reward is not None
-    ]
-    uses: dict[tuple[str, str, str], RewardUse] = {}
-    for use in stages + evaluations:
-        uses.setdefault((use.data, str(use.reward), rendering_key(use.written)), use)
+def reward_uses(session: Session) -> list[tuple[str, Any]]:
+    """Every reward that the experiment puts to rows: the place and the table, a stage's or an
+    evaluation's; where two are alike, the first."""
+    stages, evaluations = session.experiment.stage.items(), session.experiment.evaluate.items()
+    tables: list[tuple[str, Any]] = [(f"stage.{name}", s) for name, s in stages if samples(s)]
+    tables += [(f"evaluate.{name}", spec) for name, spec in evaluations if spec.data is not None]
+    uses: dict[tuple[str, str, str], tuple[str, Any]] = {}
+    for place, table in tables:
+        if table.reward is not None:
+            key = (table.data, str(table.reward), rendering_key(table))
+            uses.setdefault(key, (place, table))
     return list(uses.values())
 
 
@@ -225,10 +208,12 @@ def render_golds(session: Session, rows: Sequence[Row], rendering: RenderingSett
     return Golds(answers, missing, tuple((r.id, own) for r, own in pairs if isinstance(own, str)))
 
 
-def target_messages(task: Task, row: Row) -> tuple | None:
-    """The row's prompt and its right answer; None for a row without one. That is its target, or
-    what a task whose rows have none to train on declares as `right_answer`."""
+def target_messages(task: Task, row: Row, trained: bool = False) -> tuple | None:
+    """The row's prompt and its right answer; None for a row without one. That is its target, or,
+    unless what is `trained` is meant, what a task whose rows have none declares as `right_answer`.
+    """
     right_answer: Callable[[Row], Message] = getattr(task, "right_answer", task.target)
+    right_answer = task.target if trained else right_answer
     try:
         return (*task.prompt(row), right_answer(row))
     except InputError:

@@ -12,7 +12,7 @@ import operator
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from transformers import AutoModelForCausalLM
 from assay.data.episode import Context, tokens_of
 from assay.data.files import built_once, cache_root, content_id
 from assay.errors import Finding, InputError, time_range
-from assay.experiment.experiment import Experiment
 from assay.experiment.stage_tables import (
     DistillStage,
     DpoStage,
@@ -32,10 +31,9 @@ from assay.experiment.stage_tables import (
     SftStage,
     StageSpec,
     counts_rows,
-    due_steps,
     kept_reference,
+    planned,
     rows_per_step,
-    steps_of,
 )
 from assay.experiment.training_settings import LoraAdapt
 from assay.lab.check.machine import existing
@@ -168,16 +166,16 @@ def stage_work(subject: Subject, stage: StageSpec) -> StageWork | None:
         if not counts_rows(stage):
             per_step = round(per_step * len(golds) / visits_of(subject, stage))
         largest = largest_of_golds(subject, stage, golds)
-    checkpoints = checkpoint_count(subject, stage)
+    steps = planned(stage, visits_of(subject, stage))
     return StageWork(
-        steps=steps_of(stage, visits_of(subject, stage)),
+        steps=steps.last,
         prompts=per_step,
         group=group,
         prompt=sum(prompts) / len(prompts),
         prompt_most=max(prompts),
         answer=sum(answers) / len(answers),
         answer_most=stage.sampling.max_tokens if samples(stage) else max(answers),
-        checkpoints=checkpoints,
+        checkpoints=len(steps.saved),
         largest=largest,
     )
 
@@ -219,12 +217,7 @@ def largest_of_golds(subject: Subject, stage: StageSpec, golds: Sequence[Gold]) 
     return largest
 
 
-def checkpoint_count(subject: Subject, stage: StageSpec) -> int:
-    """Checkpoints that a stage leaves: every so many steps, and after the last."""
-    return len(due_steps(stage.checkpoint_every, stage, visits_of(subject, stage)))
-
-
-def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject) -> list[int]:
+def asked_items(subject: Subject, evaluation: Evaluation) -> list[int]:
     """Number of items for each measured checkpoint. A selecting evaluation measures the stages'
     starts as well."""
     references = evaluation.spec.references
@@ -234,9 +227,9 @@ def asked_items(experiment: Experiment, evaluation: Evaluation, subject: Subject
     for reference in references:
         count = 1
         if reference.stage is not None and reference.which == "all":
-            stage = experiment.stage[reference.stage]
-            count = checkpoint_count(subject, stage)
-        counts += [fewer.get((reference and reference.stage) or "base", items)] * count
+            stage = subject.session.experiment.stage[reference.stage]
+            count = len(planned(stage, visits_of(subject, stage)).saved)
+        counts += [fewer.get(reference.stage or "base", items)] * count
     return counts
 
 
@@ -278,20 +271,16 @@ class Speed:
 def speed(subject: Subject) -> Seen:
     """Seconds of every stage and evaluation for one seed."""
     session = subject.session
-    stages = {
-        name: (stage, work)
-        for name, stage in session.experiment.stage.items()
-        if stage.trainer is None and (work := stage_work(subject, stage)) is not None
-    }
-    pace = measure(subject)
-    if pace is None:
+    if (pace := measure(subject)) is None:
         return
     spans: dict[str, tuple[float, float]] = {}
-    for name, (stage, work) in stages.items():
+    for name, stage in session.experiment.stage.items():
+        if stage.trainer is not None or (work := stage_work(subject, stage)) is None:
+            continue
         looks = 0.0
         if stage.validation is not None:
             golds = subject.golds_of_data(stage.validation, stage).answers
-            times = len(due_steps(stage.validation_every, stage, visits_of(subject, stage)))
+            times = len(planned(stage, visits_of(subject, stage)).validated)
             tokens = sum(gold.context_size + len(gold.tokens) for gold in golds)
             looks = pace.token * times * tokens
         low, high = stage_seconds(stage, work, pace)
@@ -402,7 +391,7 @@ def evaluation_seconds(
     gold = sum(len(g.actions) for g in golds) / len(golds) if golds else limit
     lengths = [len(tokens_of(context)) for context in evaluation.contexts]
     prompt = sum(lengths) / max(len(lengths), 1)
-    counts = asked_items(subject.session.experiment, evaluation, subject)
+    counts = asked_items(subject, evaluation)
     group = evaluation.spec.repeats
     low, high = (
         sum(answering_seconds(items, group, prompt, answer, pace) for items in counts)
@@ -446,12 +435,11 @@ def room(subject: Subject) -> Seen:
             yield Finding("note", f"{place}: {adaptation.left}", layers, fix)
         if adaptation.narrow:
             what = f"{place}: the rank of LoRA is above a side of {len(adaptation.narrow)} layers"
-            yield Finding(
-                "warning", what, adaptation.narrow[0], "lower adapt.rank: more adds nothing"
-            )
+            fix = "lower adapt.rank: more adds nothing"
+            yield Finding("warning", what, adaptation.narrow[0], fix)
         work = stage_work(subject, stage)
         if work is not None:
-            yield from memory(subject, name, stage, work, adaptation, shape)
+            yield from memory(subject, name, work, adaptation)
             lora = isinstance(stage.adapt, LoraAdapt)
             weights = 4.0 * (adaptation.trainable if lora else shape.parameters)
             count = work.checkpoints
@@ -460,31 +448,24 @@ def room(subject: Subject) -> Seen:
     yield from disk(subject, needed * len(subject.session.experiment.seeds))
 
 
-def memory(
-    subject: Subject,
-    name: str,
-    stage: StageSpec,
-    work: StageWork,
-    adaptation: Adaptation,
-    shape: ModelShape,
-) -> Seen:
+def memory(subject: Subject, name: str, work: StageWork, adaptation: Adaptation) -> Seen:
     """One stage at its peak: a training step, and what sampling keeps beside it."""
-    precision = subject.session.precision
+    session, precision = subject.session, subject.session.precision
+    stage = session.experiment.stage[name]
+    shape = model_shape(language_model(session.learner, "estimating memory").base.config)
     bf16 = precision.compute != precision.master
     tokens, helpers = work.prompt_most + work.answer_most, {}
     if kept_reference(stage) is not None and not isinstance(stage.adapt, LoraAdapt):
         helpers["the reference"] = 4.0 * shape.parameters
     if isinstance(stage, DistillStage):
-        helpers |= teacher_bytes(subject.session, stage, work)
+        helpers |= teacher_bytes(session, stage, work)
     beside = helpers | {
-        f"helper model {name}": memory_bytes(
-            spec, subject.session.run.root, subject.session.precision, tokens
-        )
-        for name, spec in subject.session.experiment.helpers.items()
+        f"helper model {name}": memory_bytes(spec, session.run.root, precision, tokens)
+        for name, spec in session.experiment.helpers.items()
         if in_process(spec)
     }
-    free, whole = available_memory(precision.device), installed_memory(precision.device)
     load = load_of(stage, work.largest, adaptation, precision)
+    free = available_memory(precision.device)
     step = choose_checkpointing(shape, load, free - sum(beside.values()))
     sampling = sampling_bytes(stage, work, shape, bf16)
     total = with_sampling(step, sampling) + sum(beside.values())
@@ -497,19 +478,12 @@ def memory(
     largest = [f"{part} {size / GIB:.1f}" for part, size in by_size if size > 0.05 * GIB]
     fix = 'lower micro_tokens, train less (adapt = { kind = "lora" }), or use adamw8bit'
     what = f"stage.{name}: the memory of a step"
-    yield from tight(what, total, (free, whole), precision.device, largest, fix)
+    yield from tight(what, total, precision.device, largest, fix)
 
 
-def tight(
-    what: str,
-    needed: float,
-    memory: tuple[float, float],
-    device: str,
-    parts: Sequence[str],
-    fix: str,
-) -> Iterator[Finding]:
-    """What needs nearly all of the memory that is free, or more; `memory` is free and in all."""
-    free, whole = memory
+def tight(what: str, needed: float, device: str, parts: Sequence[str], fix: str) -> Seen:
+    """What needs nearly all of the memory that is free, or more."""
+    free, whole = available_memory(device), installed_memory(device)
     if needed > TIGHT * free:
         told = f"about {needed / GIB:.1f} GiB of {whole / GIB:.1f} GiB on {device}, "
         told += f"{free / GIB:.1f} GiB free now: {', '.join(parts)}"
@@ -575,11 +549,9 @@ def helper_memory(subject: Subject) -> Seen:
         if in_process(spec):
             sizes[name] = memory_bytes(spec, session.run.root, session.precision, QUESTION)
             yield Number(f"model.{name}", "memory_mb", sizes[name] / 2**20)
-    device = session.precision.device
-    memory = available_memory(device), installed_memory(device)
     fix = "take smaller ones, or ask them behind an endpoint"
     what, needed = "the memory of the helper models", sum(sizes.values())
-    yield from tight(what, needed, memory, device, [*sizes], fix)
+    yield from tight(what, needed, session.precision.device, [*sizes], fix)
 
 
 def disk(subject: Subject, needed: float) -> Seen:

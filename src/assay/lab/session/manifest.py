@@ -32,8 +32,8 @@ from assay.engines.register import packages_of, recorded
 from assay.errors import InputError
 from assay.experiment.data_tables import DataSpec
 from assay.experiment.reward_tables import Reward, RewardPart, parts_of
+from assay.experiment.selection_tables import MADE_BY
 from assay.experiment.stage_tables import OTHER_RUN, StageSpec
-from assay.experiment.synthesise_table import MADE_BY
 from assay.experiment.tables import EngineSpec
 from assay.judge.confounds import differences
 from assay.lab.data.prepare import DataSet, hub_set, rendering_of

@@ -17,9 +17,10 @@ from typing import Any
 
 from assay.data.files import canonical_json, sha256_text
 from assay.errors import InputError, look_up, nearest
+from assay.experiment.read_file import read_table
 from assay.experiment.reward_tables import Bounds, RewardPart, parts_of
 from assay.experiment.reward_tables import Reward as RewardSpec
-from assay.experiment.rubric_file import RubricFile, read_rubric
+from assay.experiment.rubric_file import RubricFile
 from assay.experiment.stage_tables import plain
 from assay.runs.judgement_journal import JudgementJournal
 from assay.tasks.helper_model import DECLARE, HelperModel
@@ -56,7 +57,7 @@ class OpenedRubric:
 def open_rubric(kind: str, root: Path) -> OpenedRubric:
     """The rubric of `rubric:FILE`, FILE counting from `root`. Raises InputError."""
     file = root / kind.removeprefix(RUBRIC)
-    spec = read_rubric(file)
+    spec = read_table(RubricFile, file)
     return OpenedRubric(file, spec, spec.rubric())
 
 

@@ -20,9 +20,8 @@ from assay.errors import InputError, within
 from assay.experiment.experiment import Experiment
 from assay.experiment.read_file import lines_named
 from assay.experiment.reward_tables import RewardSettings
-from assay.experiment.selection_tables import SELECTIONS
+from assay.experiment.selection_tables import SELECTIONS, SYNTHESISE
 from assay.experiment.stage_tables import DistillStage, SamplingStage, SftStage, StageSpec
-from assay.experiment.synthesise_table import SYNTHESISE
 from assay.lab.data.prepare import DataSet, find_order, find_part, prepare_set
 from assay.lab.models.helper_models import HelperModels, endpoint_for, in_process
 from assay.lab.models.language_learner import LanguageLearner, language_model, model_folder

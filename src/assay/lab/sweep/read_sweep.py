@@ -16,16 +16,15 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from assay.data.files import canonical_json, sha256_text
 from assay.data.toml_text import KeyPath
 from assay.errors import InputError, nearest
 from assay.experiment.base_table import Many, Name, Positive, SpecTable, refused
 from assay.experiment.checkpoint_reference import parse_checkpoint
-from assay.experiment.experiment import Experiment, RunName
-from assay.experiment.problems import Problem, problems_in
-from assay.experiment.read_file import first_error, parse_toml, read_experiment, read_text
+from assay.experiment.experiment import Experiment, ExperimentOrigin, RunName
+from assay.experiment.read_file import Problem, first_error, read_experiment, read_table
 from assay.experiment.stage_tables import StageSpec
 from assay.experiment.toml_write import inline
 from assay.experiment.training_settings import EveryEpochs
@@ -151,7 +150,6 @@ class SweepFile:
     """A sweep with the files it stands on."""
 
     file: Path
-    text: str
     sweep: Sweep
     axes: tuple[Axis, ...]
     """`arm` last, where there are arms."""
@@ -171,25 +169,19 @@ class SweepFile:
 
     def refuse(self, path: KeyPath, problem: str, fix: str = "") -> InputError:
         """The error for the value at `path` of the file."""
-        return first_error([Problem(path, problem, fix)], self.file, self.text, [])
+        return first_error([Problem(path, problem, fix)], ExperimentOrigin(self.file))
 
 
 def read_sweep(file: Path) -> SweepFile:
     """The sweep of `file`. Raises InputError for the first problem in it or in an experiment."""
-    text = read_text(file)
-    raw = parse_toml(text, file)
-    try:
-        sweep = Sweep.model_validate(raw)
-    except ValidationError as invalid:
-        problems = problems_in(invalid.errors(include_url=False), raw, Sweep)
-        raise first_error(problems, file, text, []) from None
+    sweep = read_table(Sweep, file)
     axes = [
         Axis(key, tuple(value) if isinstance(value, list) else (value,), ("axes", *at))
         for key, value, at in leaves(sweep.axes)
     ]
     if sweep.arms:
         axes.append(Axis(ARM, tuple(sweep.arms), ("arms",)))
-    sweep_file = SweepFile(file, text, sweep, tuple(axes))
+    sweep_file = SweepFile(file, sweep, tuple(axes))
     for axis in axes:
         if not axis.values:
             raise sweep_file.refuse(axis.path, "has no values")

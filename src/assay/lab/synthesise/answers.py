@@ -27,7 +27,7 @@ from assay.data.row_checks import field_value, undeclared_calls
 from assay.data.splits import conversation_of
 from assay.errors import AssayError, InputError, nearest
 from assay.experiment.read_file import read_text
-from assay.experiment.synthesise_table import FILE, JSON, SynthesiseSpec
+from assay.experiment.selection_tables import FILE, JSON, SynthesiseSpec
 from assay.lab.models.metering import MeteredModel, contents
 from assay.lab.synthesise.made_set import Refused
 from assay.rl.policy import SampleKey

@@ -9,7 +9,7 @@ from pathlib import Path
 from assay.data.files import atomic_write_text
 from assay.data.row import Row
 from assay.errors import Finding, InputError
-from assay.experiment.synthesise_table import SynthesiseSpec
+from assay.experiment.selection_tables import SynthesiseSpec
 from assay.lab.monitor.run_costs import CostLine
 from assay.runs.run_files import read_json
 

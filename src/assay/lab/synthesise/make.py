@@ -26,7 +26,7 @@ from assay.data.row import Row
 from assay.data.tools import function_of
 from assay.errors import Finding, InputError, within
 from assay.experiment.price_table import units
-from assay.experiment.synthesise_table import MADE_BY, SYNTHESISE, SynthesiseSpec
+from assay.experiment.selection_tables import MADE_BY, SYNTHESISE, SynthesiseSpec
 from assay.lab.check.gold_trials import NEAR as ROUNDING
 from assay.lab.check.subject import Gold, Number, render_golds, target_messages
 from assay.lab.data.prepare import DataSet, find_part, note_made_of, prepare_set, tested_items

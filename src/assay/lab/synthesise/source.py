@@ -10,8 +10,8 @@ from assay.data.loaded import Loaded, gather
 from assay.data.row import Row
 from assay.errors import Finding, InputError, look_up, nearest
 from assay.experiment.experiment import Experiment
-from assay.experiment.problems import Problem
-from assay.experiment.synthesise_table import JSON, SYNTHESISE, SynthesiseSpec
+from assay.experiment.read_file import Problem
+from assay.experiment.selection_tables import JSON, SYNTHESISE, SynthesiseSpec
 from assay.lab.session.reward_parts import full_reward
 from assay.lab.synthesise.answers import prompt_of, reader_of
 from assay.lab.synthesise.made_set import made_rows_file

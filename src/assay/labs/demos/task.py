@@ -18,7 +18,7 @@ from assay.data.episode import Completion
 from assay.data.row import Message, Row
 from assay.errors import InputError, look_up
 from assay.experiment.experiment import Experiment
-from assay.experiment.problems import Problem
+from assay.experiment.read_file import Problem
 from assay.experiment.selection_tables import FILE, SELECTIONS
 from assay.labs.demos import okvqa
 from assay.labs.demos.demonstrations import FROZEN, POOL, SHOTS, selection_text

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assay.errors import InputError
-from assay.experiment.problems import made
+from assay.experiment.read_file import made
 from assay.experiment.tables import LogSpec
 from assay.lab.monitor import sender as sender_module
 from assay.lab.monitor.sinks import SINKS, check_log
