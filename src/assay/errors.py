@@ -115,10 +115,10 @@ def cut(text: str) -> str:
 def look_up(register: Mapping[str, Entry], name: str, kind: str, empty: str = "") -> Entry:
     """`register[name]`; `kind` says in the message what the name is of.
 
-    Raises InputError with the nearest names, or the fix of an `empty` register.
+    Raises InputError with the nearest names; of an `empty` register with its fix, the name in it.
     """
     if name not in register:
-        fix = nearest(name, register) if register or not empty else empty
+        fix = nearest(name, register) if register or not empty else empty.format(name)
         raise InputError(f"unknown {kind} {name!r}", fix=fix)
     return register[name]
 

@@ -279,7 +279,7 @@ class HelperModel(Protocol):
         ...
 
 
-DECLARE = "declare it as a table [model.NAME]"
+DECLARE = "declare it as [model.{}]"
 """The fix where a helper model is asked and none is there."""
 KINDS: dict[str, Callable[[str, Path], Model]] = {}
 """Further kinds of model by the scheme of their source: made of the table's name and of the file

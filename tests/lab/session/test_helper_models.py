@@ -80,7 +80,7 @@ def test_a_name_that_is_not_declared_offers_the_nearest(tmp_path):
     judge = JudgeReward(lambda *_: iter(()), ("jugde",))
     with pytest.raises(InputError, match=r"unknown helper model 'jugde' \(did you mean 'judge'"):
         asked_helpers(helpers, [judge])
-    with pytest.raises(InputError, match=r"declare it as a table \[model\.NAME\]"):
+    with pytest.raises(InputError, match=r"declare it as \[model\.jugde\]"):
         asked_helpers({}, [judge])
 
 
