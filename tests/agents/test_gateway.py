@@ -3,14 +3,17 @@
 import asyncio
 import re
 import sys
+import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from assay.agents.gateway import reward_in
 from assay.agents.host import Host
+from assay.agents.task import AgentEpisode
 from assay.data.episode import Reward, row_values, tokens_of
 from assay.rl.policy import Sampling
 from assay.tasks.helper_model import HelperAnswer
@@ -112,6 +115,8 @@ CLOSES = "import os, time; os.write(1, b'{\"reward\": 1}'); os.close(1); time.sl
         ("return 'good'", "not a number or a Reward"),
         ("return None", "returned None"),
         ("import os; os.kill(os.getpid(), 9)", "ended with SIGKILL"),
+        ("import os; os.kill(os.getpid(), 40)", "ended with signal 40"),
+        ("import sys; return sys.stdin.read() or 'nothing'", "not a number or a Reward"),
         (["no-such-program"], "cannot be started: No such file"),
         ([sys.executable, "-c", CLOSES], "no reward within 2 seconds"),
     ],
@@ -222,6 +227,14 @@ async def solve(row, client):
     outcome = run(tmp_path, source, policy, ROWS[:1], helpers={"judge": judge})
     assert outcome.rewards[0].value == 4.0 and not outcome.played[0].turns
     assert [note.split(" for ")[1].split(";")[0] for note in outcome.notes] == ["temperature = 0.3"]
+
+
+def test_what_is_asked_without_a_key_as_by_a_check_draws_by_its_row():
+    rows: list[str] = []
+    start = {"start": lambda episode: rows.append(episode.key.row), "news": threading.Condition()}
+    for row in ROWS[:2]:
+        AgentEpisode(row, agent=cast(Any, SimpleNamespace(**start)), outcome=Reward(0.0)).asks()
+    assert rows == [row.id for row in ROWS[:2]]
 
 
 def test_a_program_of_any_language_gets_its_row_and_prints_its_reward(tmp_path, policy):

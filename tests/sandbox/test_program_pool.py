@@ -259,6 +259,17 @@ def test_a_supervisor_that_is_silent_is_killed_with_all_it_started(
     assert works(pool)
 
 
+def test_a_supervisor_that_stops_before_it_reads_an_answer_is_silent(monkeypatch) -> None:
+    def stops(*_: Any) -> dict[str, str]:
+        supervisor(pool).send_signal(signal.SIGSTOP)
+        return {"t": "x" * 900_000}
+
+    with WorkerPool(SERVE, 1, SMALL, "limits-only", calls=CallLimits()) as pool:
+        assert works(pool)
+        monkeypatch.setattr(pools, "GRACE_SECONDS", 0.2)
+        assert run(pool, "chain", stops, 0.2, names=["a"]).failure == "deadline"
+
+
 def test_a_reply_without_the_nonce_is_believed_by_nobody(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

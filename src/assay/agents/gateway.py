@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from subprocess import PIPE, Popen
@@ -159,6 +159,9 @@ class Agent:
         line = {"key": episode.api_key, "row": row_values(episode.row)}
         with self._starting:
             if self._host is None or self._host.poll() is not None:
+                if self._host is not None and self._host.stdin is not None:
+                    with suppress(BrokenPipeError):
+                        self._host.stdin.close()
                 self._host = self.host()
             self.episodes[episode.api_key] = episode
             assert self._host.stdin is not None

@@ -115,7 +115,9 @@ class Host:
             else:
                 code = process.end()
         if code and not why:
-            ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            ended = f"signal {-code}" if code < 0 else f"exit code {code}"
+            with suppress(ValueError):  # a real-time signal has no name
+                ended = signal.Signals(-code).name
             why = f"the agent's process ended with {ended}"
         return abstention(why) if why else line.decode("utf-8", "replace")
 
@@ -137,7 +139,8 @@ class Host:
         try:
             os.setsid()
             process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
-            os.dup2(reading, 0)
+            # What a function reads is nothing: its row is handed to it.
+            os.dup2(os.open(os.devnull, os.O_RDONLY) if self.solve else reading, 0)
             os.dup2(2 if self.solve else writing, 1)  # what a function prints is no reward
             solve = self.solve
             line = outcome_of(solve, url, key, episode["row"]) if solve else self.execute(url, key)
@@ -152,7 +155,8 @@ class Host:
         try:
             os.chdir(self.settings["folder"])
             os.environ |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            for each in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+                signal.signal(each, signal.SIG_DFL)
             os.execvp(self.settings["command"][0], self.settings["command"])
         except OSError as error:
             return unstarted(error)
@@ -194,6 +198,8 @@ async def main(settings: Json) -> None:
             line = await host.play(episode)
         except OSError as error:
             line = unstarted(error)
+        except Exception as error:  # an episode without a line would be waited for without end
+            line = abstention(f"the agent cannot be played: {in_a_line(error)}")
         os.write(answers, json.dumps({"key": episode["key"], "line": line}).encode() + b"\n")
 
     lines, _ = await read_from(0, 1 << 30)

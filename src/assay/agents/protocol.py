@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 from starlette.exceptions import HTTPException
 
 from assay.data.conversation import parse_messages
@@ -187,7 +187,7 @@ class RequestParameters(BaseModel):
     skip_special_tokens: bool = False
     """Not OpenAI's, but vLLM's: whether control tokens are left out of an answer's text."""
     stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
+    stream_options: dict[str, StrictBool] | None = None
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
     logprobs: bool | int | None = None
 

@@ -35,7 +35,7 @@ from assay.rl.policy import SampleKey, Sampling, Stop
 from assay.tasks.helper_model import HelperModel
 from assay.tasks.rendered_dialogue import Decode, with_own_tokens
 from assay.tasks.task import Asked, BaseTask, call_syntax
-from assay.tasks.user_code import function_in, place_of
+from assay.tasks.user_code import SCHEME, function_in, place_of
 
 
 @dataclass(eq=False)
@@ -71,7 +71,7 @@ class AgentEpisode(OpenEpisode):
     def call(self) -> AgentCall | None:
         """The call that is to be answered next, for which this waits; None at the end."""
         if not self.api_key:
-            self.begin(self.key)
+            self.begin(SampleKey(0, self.row.id, 0))
         with self.agent.news:
             while self.waits():
                 self.agent.news.wait(1.0)  # so that Ctrl-C is heard
@@ -240,6 +240,9 @@ def agent_settings(agent: Any, root: Path, task: BaseTask) -> dict[str, Any]:
             problem = f"there is no program {name!r}"
             raise InputError(problem, field="agent.command", fix="install it, or write its path")
         return made | {"command": list(agent.command)}
+    if not agent.function.startswith(SCHEME):
+        fix = f"write {SCHEME}FILE.py:FUNCTION"
+        raise InputError(f"{agent.function!r} names no file", field="agent.function", fix=fix)
     function, loaded = function_in(agent.function, root)
     code = getattr(function, "__code__", None)
     if code is None or code.co_argcount != 2:

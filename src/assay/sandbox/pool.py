@@ -183,10 +183,11 @@ class CallConversation:
             line = b""
             with self._counted:
                 self.error = self.error or error
-        self._tell(line)
+        # Before it is told: a supervisor that does not read is silent, not waiting.
         with self._counted:
             self._open, self._last = self._open - 1, time.monotonic()
             self._counted.notify()
+        self._tell(line)
 
     def _tell(self, line: bytes) -> None:
         """Sends a frame; an empty one ends the conversation."""

@@ -192,9 +192,10 @@ def test_the_forecast_covers_as_often_as_it_says(steps: list[int]):
     assert covered / len(draws) == pytest.approx(0.95, abs=0.011)
 
 
-@pytest.mark.parametrize("steps", [[0, 5], [5, 3], [300, 500]])
-def test_a_total_of_a_step_that_is_not_ahead_is_no_forecast(steps: list[int]):
-    assert not found(FAULTS["forecast"][0].replace("[3, 5]", str(steps)))
+@pytest.mark.parametrize(("steps", "read"), [([0, 5], 1), ([5, 3], 0), ([300, 500], 0)])
+def test_a_step_that_is_not_ahead_has_no_forecast_and_the_start_is_no_reading(steps, read):
+    flaws = found(FAULTS["forecast"][0].replace("[3, 5]", str(steps)))
+    assert [flaw.values["readings"] for flaw in flaws] == [1] * read
 
 
 def test_a_rate_has_the_interval_of_its_last_reading():

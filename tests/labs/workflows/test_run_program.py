@@ -1,5 +1,6 @@
 """What becomes of a program: each outcome, by real programs over a scripted model."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def test_code_workflows_pass_the_hidden_tests(source: str) -> None:
 
 
 CASES = {
-    "wrong": ('return "7"', "wrong", ""),
+    "wrong": ('logger.error("no", exc_info=True)\nreturn "7"', "wrong", ""),
     "no program": (None, "invalid program", "no_program"),
     "raised": ('return {}["x"]', "invalid program", "raised KeyError"),
     "operator": (
@@ -103,6 +104,21 @@ def test_a_model_that_fails_is_nobodys_doing() -> None:
     found = attempt(FIXED["direct"], asked=model(ScriptRule(prompt="", failure="HTTP 500")))
     assert (found.outcome, found.score) == ("executor failure", None)
     assert "HTTP 500" in found.why
+
+
+class Slow(MeteredModel):
+    """A model that answers late."""
+
+    def answer(self, batch) -> list[HelperAnswer]:
+        time.sleep(1.0)
+        return super().answer(batch)
+
+
+def test_a_model_that_is_late_is_nobodys_doing() -> None:
+    asked = Slow("executor", SCRIPT, Sampling(0.0))
+    found = attempt(FIXED["direct"], RunSettings(longest=0.3), asked=asked)
+    assert found.why == "the executor model did not answer in time"
+    assert found.score is None
 
 
 class Spent(MeteredModel):

@@ -217,7 +217,10 @@ def load_bytes(content: bytes, file: Path, field: str | None = None) -> Any:
     try:
         return load_json(content.decode("utf-8-sig"), constants=True)
     except UnicodeDecodeError as error:
-        problem, fix = f"byte {error.start + 1} is not UTF-8", "save the file as UTF-8"
+        problem, fix = (
+            f"byte {error.start + 1} is not UTF-8",
+            None if field else "save the file as UTF-8",
+        )
     except ValueError as error:
         line = None if field else getattr(error, "lineno", None)
         problem = f"malformed JSON: {getattr(error, 'msg', error)}"

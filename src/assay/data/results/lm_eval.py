@@ -89,12 +89,14 @@ def _sums(
     listed = (log.get("configs") or {}).get("metric_list") or ()
     ways = {each.get("metric"): each.get("aggregation") for each in listed}
     for result in results:
-        metric, _, filter_ = result.metric.partition(",")
+        key, metric = f"{result.metric},none", result.metric
+        if key not in summary and "," in metric:  # with the filter of the answers behind it
+            key, metric = metric, metric.rpartition(",")[0]
         way = ways.get(metric) or ("mean" if metric in AVERAGED else "")
         known = [answer.score for answer in result.answers if answer.score is not None]
         whole = len(known) == len(result.answers)
         if known and (way == "nanmean" or (way == "mean" and whole)):
-            key, counted = f"{metric},{filter_ or 'none'}", math.fsum(known) / len(known)
+            counted = math.fsum(known) / len(known)
             if differ(summary.get(key), counted):
                 field = f"results.{result.benchmark}.{key}"
                 yield Contradiction(file, field, summary[key], counted)

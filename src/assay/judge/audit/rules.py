@@ -109,17 +109,17 @@ def extrapolation(report: Reported) -> Iterator[Finding]:
     """Totals predicted from few steps, with the interval that these steps give."""
     for claim in report.forecasts:
         metric = report.metric(claim.metric)
-        steps = [0, *metric.steps, claim.step]
+        read = {s: float(value) for s, value in zip(metric.steps, metric.values, strict=True) if s}
         # A total since the start is read at later and later steps, and foretold for one after them.
-        if not metric.values or not all(before < after for before, after in pairwise(steps)):
+        ahead = all(a < b for a, b in pairwise([*metric.steps, claim.step]))
+        if not (read and ahead and min(read) > 0):
             continue
-        totals = [float(value) for value in metric.values]
-        foretold, interval = forecast_total(metric.steps, totals, claim.step)
+        foretold, interval = forecast_total([*read], [*read.values()], claim.step)
         numbers = {
             "says": float(claim.says),
             "step": claim.step,
-            "from_step": metric.steps[-1],
-            "readings": len(totals),
+            "from_step": max(read),
+            "readings": len(read),
             "foretold": foretold,
         }
         limits = {"low": interval.low, "high": interval.high} if interval else {}

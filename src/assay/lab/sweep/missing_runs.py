@@ -96,13 +96,10 @@ class Done:
     """The last line that it wrote, where it failed."""
 
 
-def ended(
-    job: RunJob, device: str, code: int, tell: Callable[[str], None], failure: str = ""
-) -> Done:
-    """The outcome of a job that is over: the `failure`, else the last words of its process."""
-    done = Done(job, device, code, failure or (last_words_in(job.log) if code else ""))
-    tell(f"{job.name}: {done.failure if code else 'finished'}")
-    return done
+def ended(job: RunJob, device: str, code: int, tell: Callable[[str], None], failure: str) -> Done:
+    """The outcome of a job that is over; `failure` says what its process said last."""
+    tell(f"{job.name}: {(failure or f'exit code {code}') if code else 'finished'}")
+    return Done(job, device, code, failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +214,8 @@ def run_jobs(
                     read[job.log] = size
             for slot in [s for s, (_, process) in busy.items() if process.poll() is not None]:
                 job, process = busy.pop(slot)
-                done.append(ended(job, slots[slot], process.returncode, tell))
+                words = last_words_in(job.log) if process.returncode else ""
+                done.append(ended(job, slots[slot], process.returncode, tell, words))
             time.sleep(POLL_SECONDS)
     finally:
         for _, process in busy.values():
@@ -365,7 +363,8 @@ def spread_jobs(
         for ticket in ready:
             each, place = waiting.pop(ticket), working.pop(ticket, "a node")
             try:
-                code, failure = pool.take(ticket), ""
+                code = pool.take(ticket)
+                failure = last_words_in(each.job.log) if code else ""
             except ChildProcessError as lost:
                 if each.lost + 1 < MOST_LOST:
                     tell(f"{each.job.name}: {place} is lost ({lost}); another node goes on")

@@ -268,10 +268,10 @@ class _Reader:
         sub = ""
         if self.token == "_":
             self.take()
-            sub = self.take()
-            while sub.count("{") > sub.count("}"):
-                sub += self.take()
-            sub = sub.removeprefix("{").removesuffix("}")
+            tokens = [self.take()]
+            while tokens.count("{") > tokens.count("}"):
+                tokens.append(self.take())
+            sub = "".join(tokens[1:-1] if tokens[0] == "{" else tokens)
         if token in CONSTANTS and not sub:
             return CONSTANTS[token]
         return sympy.Symbol(NAMES.get(token, token) + (f"_{sub}" if sub else ""))

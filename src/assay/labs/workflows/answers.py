@@ -144,7 +144,7 @@ def judge_answer(row: Row, answer: str) -> Judged:
     if kind == "code":
         code = code_in(answer, row.extra[ENTRY_POINT], row.extra.get(GIVEN) or "")
         count, why = passed(code, row.extra[TESTS], row.extra[ENTRY_POINT])
-        return float(count == len(row.extra[TESTS])), why
+        return float(0 < count == len(row.extra[TESTS])), why
     if kind == "qa":
         rules = row.extra.get(SCORING) or "hotpotqa"
         return agreement(answer, str(row.gold).split(ALTERNATIVES), rules), ""

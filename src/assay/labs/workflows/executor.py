@@ -14,12 +14,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from assay.data.files import sha256_text, whole_text
 from assay.data.formats.problem_rows import ENTRY_POINT, PUBLIC_TESTS
 from assay.data.row import Message, Row
-from assay.labs.math.sentences import last_boxed
 from assay.labs.workflows.answers import passed, run_code
 from assay.labs.workflows.execution import OperatorCall, total
 from assay.labs.workflows.programs.operators import (
@@ -96,15 +96,18 @@ def _thought_and_answer(operator: OperatorFacts, text: str, function: str) -> di
 
 
 def _marked(text: str) -> tuple[str, str]:
-    r"""What stands before and behind the last "Answer:" or "####", or a box and the text around it;
-    "" for no answer."""
+    r"""What stands before and behind the last "Answer:" or "####", or the text and its last box; ""
+    for no answer."""
     lines = list(_ANSWER_LINE.finditer(text))
     if lines:
         return text[: lines[-1].start()].strip(), text[lines[-1].end() :].strip(" \t\n*_")
     if "####" in text:
         thought, _, answer = text.rpartition("####")
         return thought.strip(), answer.strip()
-    return text, last_boxed(text[max(0, text.rfind(r"\boxed{")) :])[0] or ""
+    thought, mark, rest = text.rpartition(r"\boxed{")
+    depth = list(accumulate({"{": 1, "}": -1}.get(c, 0) for c in rest))
+    boxed = rest[: depth.index(-1)].strip() if -1 in depth else ""
+    return (text, boxed) if mark else (thought, "")
 
 
 def _verdict(operator: OperatorFacts, text: str, function: str) -> dict[str, str | bool]:

@@ -216,7 +216,7 @@ def stand_ins(operators: Mapping[str, type], llm: type) -> dict[str, Any]:
     module = ModuleType("operator")
     module.__dict__.update(operators)
     # What a program logs is seen by nobody.
-    quiet = dict.fromkeys(("debug", "info", "warning", "error"), lambda *_: None)
+    quiet = dict.fromkeys(("debug", "info", "warning", "error"), lambda *_, **__: None)
     return {
         "operator": module,
         "create_llm_instance": llm,

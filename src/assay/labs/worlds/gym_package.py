@@ -28,7 +28,7 @@ from reasoning_gym.coaching.base_curriculum import DefaultCurriculumContext, Ran
 from reasoning_gym.factory import CURRICULA, DATASETS
 from reasoning_gym.utils import SYSTEM_PROMPTS
 
-from assay.errors import InputError, look_up, nearest
+from assay.errors import InputError, look_up, nearest, within
 
 for module in (
     algorithmic.binary_matrix,
@@ -104,7 +104,8 @@ def checked(names: str, options: Json) -> tuple[list[tuple[str, int | None]], Js
             problem = f"must be a number from {least} to {most:,}, not {chosen[key]!r}"
             raise InputError(problem, field=f"options.{key}")
     if chosen["system"]:
-        chosen["system"] = look_up(SYSTEM_PROMPTS, str(chosen["system"]), "options.system")
+        with within("options.system"):
+            chosen["system"] = look_up(SYSTEM_PROMPTS, str(chosen["system"]), "prompt")
     levels = chosen["level"] if isinstance(chosen["level"], list) else [chosen["level"]]
     for name in (kinds := names.split("+")):
         look_up(DATASETS, name, "task of reasoning_gym")
