@@ -72,7 +72,7 @@ def test_a_run_is_followed_while_it_trains(tmp_path: Path, tab: Tab):
     with up(application(Window({"tiny": tmp_path}), TOKEN)) as port:
         tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}")
         assert "No runs here" in tab.text()
-        with training(tmp_path, "stage.sft.steps=40", "stage.rl.steps=6"):
+        with training(tmp_path, "stage.sft.steps=40", "stage.rl.steps=30"):
             # The list finds the run by itself, then its page grows by itself.
             tab.until(f"document.querySelectorAll('{ROW}').length === 1")
             tab.script("window.left = true; document.querySelector('main tbody a').click()")
