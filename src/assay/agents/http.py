@@ -73,13 +73,19 @@ def up(app: Any, listening: socket.socket | None = None) -> Iterator[int]:
 def application(models: Callable[..., Any], reply: Callable[..., Any]) -> Starlette:
     """OpenAI's routes: the list of models, and `reply(request, kind)` to a chat or a completion.
     What they raise is answered in JSON."""
+
+    async def answer(request: Request, kind: Any) -> Response:
+        try:
+            return await reply(request, kind)
+        except Exception as error:  # Starlette would raise it once more and close the connection
+            return await failure(request, error)
+
     routes = [
         Route("/v1/models", models, methods=["GET"]),
-        Route("/v1/chat/completions", partial(reply, kind=ChatRequest), methods=["POST"]),
-        Route("/v1/completions", partial(reply, kind=CompletionRequest), methods=["POST"]),
+        Route("/v1/chat/completions", partial(answer, kind=ChatRequest), methods=["POST"]),
+        Route("/v1/completions", partial(answer, kind=CompletionRequest), methods=["POST"]),
     ]
-    kinds = HTTPException, ClientDisconnect, CancelledError, Exception
-    return Starlette(routes=routes, exception_handlers=dict.fromkeys(kinds, failure))
+    return Starlette(routes=routes, exception_handlers={HTTPException: failure})
 
 
 def model_list(*names: str, **more: Any) -> Response:
@@ -89,19 +95,20 @@ def model_list(*names: str, **more: Any) -> Response:
 
 
 def told(error: BaseException) -> HTTPException:
-    """What a client is told of an error; what nobody foresaw is for the server's log."""
+    """What a client is told of an error; what nobody foresaw goes to standard error."""
     if isinstance(error, HTTPException):
         return error
     if isinstance(error, ClientDisconnect):  # said to nobody
         return refusal("the client went away", code="cancelled", status=499)
     if isinstance(error, CancelledError):
         return refusal("the server is stopping", code="server_stopping", status=503)
+    traceback.print_exception(error, file=sys.stderr)
     problem = "an error that nobody foresaw; the server's log says more"
     return refusal(problem, code="internal_error", status=500)
 
 
 async def failure(request: Request, error: Exception) -> Response:
-    """An error as an HTTP answer; the server writes what nobody foresaw to standard error."""
+    """An error as an HTTP answer."""
     known = told(error)
     if isinstance(known.detail, str):  # without a route: another path (404) or method (405)
         problem = f"{request.method} {request.url.path}: {known.detail}"
@@ -119,10 +126,7 @@ def streamed(pieces: AsyncIterator[Json]) -> Response:
                 yield f"data: {json.dumps(value, ensure_ascii=False, allow_nan=False)}\n\n"
             yield "data: [DONE]\n\n"
         except Exception as error:
-            known = told(error)
-            if known.status_code == 500:
-                traceback.print_exception(error, file=sys.stderr)
-            yield f"data: {json.dumps(known.detail)}\n\n"
+            yield f"data: {json.dumps(told(error).detail)}\n\n"
 
     return StreamingResponse(events(), media_type="text/event-stream")
 
